@@ -24,6 +24,7 @@ def launch(root: Path, **changes: Any) -> Launch:
         "environment": {},
         "devices": None,
         "work": str(root / "work"),
+        "umask": None,
         "in_place": False,
         "fresh": False,
         "code": None,

@@ -48,7 +48,7 @@ def test_a_job_of_a_moment(tmp_path: Path) -> None:
         "restored_step": None, "bad": [], "doubted": [],
         "ranks": [{
             "rank": 0, "exit_code": 0, "signal": None, "stopped_by_us": False, "error": None,
-            "last_lines": ["step 3: loss 0.5", "done"],
+            "last_lines": ["step 3: loss 0.5", "done"], "outside": None,
         }],
     }  # fmt: skip
     assert it.words() == ""

@@ -293,18 +293,22 @@ def test_a_code_copy_is_sent_once_and_a_job_may_then_name_it(api: Api) -> None:
 
 
 def test_origin_and_code_come_back_as_they_were_given(api: Api) -> None:
-    origin = {"user": "ann", "host": "laptop", "directory": "/project", "variables": {"PATH": "/bin"}, "git_dirty": True}
+    origin = {
+        "user": "ann", "host": "laptop", "directory": "/project", "variables": {"PATH": "/bin"}, "git_dirty": True,
+        "umask": 0o027, "editable": {"mine": "/src/mine"},
+    }  # fmt: skip
     body = {"spec": {"command": ["python", "a b.py"]}, "origin": origin, "code": {"in_place": True}}
     job = api.http.post("/jobs", json=body).json()["id"]
-    shown = api.get(f"/jobs/{job}")
-    full_origin, full_code = Origin(**origin), CodeCopy(in_place=True)  # type: ignore[arg-type]
+    shown, full_origin, full_code = api.get(f"/jobs/{job}"), Origin(**origin), CodeCopy(in_place=True)  # type: ignore[arg-type]
     assert shown["origin"] == {
         "user": "ann", "host": "laptop", "directory": "/project", "python": "", "variables": {"PATH": "/bin"},
         "git_commit": full_origin.git_commit, "git_dirty": True, "git_remote": None, "git_diff": None, "git_diff_bytes": 0,
-        "git_diff_cut": False,
+        "git_diff_cut": False, "umask": 0o027, "editable": {"mine": "/src/mine"},
     }  # fmt: skip
     assert shown["code"] == {"digest": None, "files": 0, "bytes": 0, "linked": 0, "in_place": full_code.in_place}
     assert shown["command"] == "python 'a b.py'"
+    for wrong in ({"umask": 0o1000}, {"umask": "022"}, {"editable": {"mine": 1}}):
+        assert refused(api.http.post("/jobs", json={**body, "origin": {**origin, **wrong}}))[:2] == (400, "usage")
 
 
 def test_watch_answers_when_the_job_changes(api: Api) -> None:

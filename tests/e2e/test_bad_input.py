@@ -145,7 +145,7 @@ def test_a_work_directory_of_3_gb_takes_a_moment(tm: Tm, tmp_path: Path) -> None
     said = tm("run", "--workdir", str(tmp_path), "--name", "large", "--", "python", "train.py")
     assert (said.code, said.out) == (0, f"{80 << 20} True\n"), said
     assert "linked, not copied: shard00.bin, shard01.bin, " in said.err
-    assert " and 32 more\n" in said.err
+    assert " and 32 more; to see all that goes along: tm plan, with the same arguments\n" in said.err
     for path in tmp_path.glob("*.bin"):
         path.unlink()
     for number in range(330):

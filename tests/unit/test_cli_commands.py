@@ -37,6 +37,7 @@ def tm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsysbinary: pytest.Cap
 def test_every_command_loads_and_has_help(tm: Tm) -> None:
     assert {name: tm(name, "--help")[0] for name in COMMANDS} == dict.fromkeys(COMMANDS, 0)
     assert {ALIASES[alias][0] for alias in ALIASES} <= COMMANDS.keys()
+    assert tm("ps", "-h") == tm("ps", "--help")
     code, out, _ = tm()
     assert code == 0
     assert all(f"  {name} " in out for name in COMMANDS)
@@ -75,6 +76,17 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
             "error: invalid value for '--timeout': 'abc' is not a number\n  its options: tm wait --help\n",
         ),
         ("nodes drain", "error: missing argument 'NAME'\n  its options: tm nodes drain --help\n"),
+        ("--server x ps --server y --server z", "error: --server is given more than once\n  it has one value: give it once\n"),
+        ("squeue --project a --project b", "error: --project is given more than once\n  it has one value: give it once\n"),
+        ("run --gpus 1 --gpus=2 -- true", "error: --gpus is given more than once\n  it has one value: give it once\n"),
+        (
+            "ps --state queued --state held --project a --project a",
+            "error: --project is given more than once\n  it has one value: give it once\n",
+        ),
+        (
+            "token create a --role member --role admin",
+            "error: --role is given more than once\n  it has one value: give it once\n",
+        ),
         (
             "run a.yaml -- python x.py",
             "error: both 'a.yaml' and a command after -- are given\n  give a FILE, or a COMMAND after --\n",

@@ -7,57 +7,24 @@ import os
 import platform
 import socket
 import stat
-import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
+from code_trees import git, own_cache, repository, said, shown, write
 
 from trainmaster.agent.launch.work_directory import lay_out
-from trainmaster.blobs.code import check_tree, store_tree, store_zip, tree_name
+from trainmaster.blobs.code import store_tree, store_zip, tree_name
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.client.code_copy.digests import Digests
-from trainmaster.client.code_copy.gather import Gathered, Limits, gather, pack_zip
-from trainmaster.client.code_copy.listing import git_state
+from trainmaster.client.code_copy.gather import Limits, gather, pack_zip
+from trainmaster.client.code_copy.listing import Aside, git_state
+from trainmaster.client.goes_along import ALL
 from trainmaster.client.origin import origin
 from trainmaster.errors import OperationError, TooLargeError
 from trainmaster.model.spec import Origin
 
-IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always")
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    cache = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    return cache / "trainmaster" / "digests"
-
-
-def write(root: Path, files: dict[str, str]) -> Path:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    return root
-
-
-def git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *IDENTITY, *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
-def repository(root: Path, files: dict[str, str]) -> Path:
-    root.mkdir(parents=True, exist_ok=True)
-    git(root, "init", "-q")
-    write(root, files)
-    git(root, "add", "-A")
-    git(root, "commit", "-qm", "x")
-    return root
-
-
-def shown(gathered: Gathered) -> dict[str, str]:
-    check_tree(gathered.tree)
-    return {entry["path"]: entry["type"] for entry in gathered.tree["entries"]}
+__all__ = ["own_cache"]  # a fixture that holds for every test here
 
 
 def test_git_decides_what_is_copied(tmp_path: Path) -> None:
@@ -71,7 +38,8 @@ def test_git_decides_what_is_copied(tmp_path: Path) -> None:
         "ünï cödé.py": "file",
     }  # fmt: skip
     assert (gathered.git_commit, gathered.git_dirty) == (git(root, "rev-parse", "HEAD"), True)
-    assert (gathered.files, gathered.linked, gathered.notes) == (5, 2, ("linked, not copied: data, pkg/w.pt",))
+    assert (gathered.files, gathered.linked, gathered.left_out, said(gathered)) == (5, 2, (), [])
+    assert gathered.links == (Aside("data", "git ignores it"), Aside("pkg/w.pt", "git ignores it"))
     entry = gathered.tree["entries"][-1]
     assert entry == {"path": "ünï cödé.py", "type": "file", "sha256": hashlib.sha256(b"5").hexdigest(), "mode": 0o644,
         "bytes": 1}
@@ -127,7 +95,7 @@ def test_submodules_and_repositories_inside(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", str(root), str(clone))
     gathered = gather(clone)
-    assert gathered.notes == ("vendor/library: a submodule that is not checked out; it is not copied",)
+    assert said(gathered) == [f"not copied: vendor/library (a submodule that is not checked out); {ALL}"]
 
 
 def test_too_much_that_is_new_is_refused_by_name(tmp_path: Path) -> None:
@@ -164,11 +132,8 @@ def test_outside_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "src/data/loader.py": "file",
         "train.py": "file", "weights.bin": "link",
     }  # fmt: skip
-    assert gathered.notes[:-1] in [
-        ("fifo: not copied: it is neither a file nor a directory",
-        "socket: not copied: it is neither a file nor a directory")[::way]
-        for way in (1, -1)
-    ]
+    assert sorted(gathered.left_out) == [Aside(name, "neither a file nor a directory") for name in ("fifo", "socket")]
+    assert said(gathered) == [f"linked, not copied: weights.bin; {ALL}"]
     assert (gathered.git_commit, gathered.git_dirty) == (None, False)
 
 
@@ -186,7 +151,9 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
         with open(os.fsencode(root) + b"/\xff.py", "w"):
             pass
         gathered = gather(root)
-        assert (shown(gathered), gathered.notes) == ({"a.py": "file"}, ("'\\udcff.py': not copied: its name is not UTF-8",))
+        assert (shown(gathered), said(gathered)) == (
+            {"a.py": "file"}, [f"not copied: '\\udcff.py' (its name is not UTF-8); {ALL}"],
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("why", ["absent", "broken"])
@@ -196,49 +163,7 @@ def test_git_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("PATH", str(tmp_path))
     gathered = gather(root)
     assert shown(gathered) == {"a.py": "file"}
-    assert ("git is not installed" if why == "absent" else "git cannot read this repository") in gathered.notes[0]
-
-
-def test_what_the_job_writes_is_no_part_of_it(tmp_path: Path) -> None:
-    files = {"train.py": "1", "out/keep.py": "1", "figures/old.png": "", "figures/style.mpl": ""}
-    root = repository(tmp_path / "r", {".gitignore": "runs/\n*.pt\n", **files})
-    write(root, {"runs/a/ck1.pt": "", "runs/pre.bin": "", "out/ck1.pt": "", "out/log.txt": "", "w.pt": ""})
-    own = ["runs/a/ck*.pt", "out/ck{step}.pt", "figures/*.png"]
-    assert shown(gather(root, own=own)) == {
-        ".gitignore": "file", "figures/style.mpl": "file", "out/keep.py": "file", "runs/pre.bin": "link", "train.py": "file",
-        "w.pt": "link",
-    }  # fmt: skip
-
-
-def test_what_may_be_code_and_is_left_out_is_said(tmp_path: Path) -> None:
-    root = write(tmp_path / "p", dict.fromkeys(("a.py", "b.py", "c.py", "d.py", "out/old.png", "w.pt"), ""))
-    assert gather(root, own=["*.py", "out/*.png"]).notes == (
-        "not copied, because '*.py' says that the job writes it: a.py, b.py, c.py and 1 more",
-    )
-    root = repository(tmp_path / "r", {"a.py": "", "out/model.py": ""})
-    write(root, {"out/old.py": ""})
-    assert gather(root, own=["out/*.py"]).notes == ("not copied, because 'out/*.py' says that the job writes it: out/model.py",)
-
-
-def test_credentials_are_left_out_with_a_word(tmp_path: Path) -> None:
-    """S9: untracked .ssh, .aws and .env are not copied with the code, unless a person asks for it."""
-    files = dict.fromkeys((".env", ".env.local", ".aws/credentials", "deploy/.ssh/id_rsa", "id_ed25519", ".netrc"), "secret")
-    plain = {"train.py": "code", ".env.example": "TOKEN=", "environment.py": "code", "ssh/x": "code"}
-    everywhere = write(tmp_path / "plain", files | plain)
-    gathered = gather(everywhere)
-    assert set(shown(gathered)) == set(plain)
-    (note,) = gathered.notes
-    assert note.startswith(".aws, .env, .env.local, .netrc, deploy/.ssh, id_ed25519: not copied, since credentials may be in it")
-    assert 'include = [".aws", ".env"' in note
-    included = gather(everywhere, include=(".env", "./deploy/.ssh/"))
-    assert set(shown(included)) == {*plain, ".env", "deploy/.ssh/id_rsa"}
-    # In git: what is untracked; what git ignores is linked as anything it ignores, what it tracks is published already.
-    root = repository(tmp_path / "git", {"train.py": "code", ".env.shared": "tracked", ".gitignore": ".env\n"})
-    write(root, {".env": "secret", ".aws/credentials": "secret", "new.py": "code"})
-    gathered = gather(root)
-    assert set(shown(gathered)) == {"train.py", ".env.shared", ".gitignore", "new.py", ".env"}
-    assert gathered.links == (".env",)
-    assert gathered.notes[0].startswith(".aws: not copied, since credentials may be in it")
+    assert ("git is not installed" if why == "absent" else "git cannot read this repository") in said(gathered)[0]
 
 
 def test_digests_are_remembered_only_while_nothing_changed(tmp_path: Path, own_cache: Path) -> None:
@@ -305,7 +230,13 @@ def test_origin(tmp_path: Path) -> None:
     found = origin(tmp_path, ("abc", True), environment)
     user, host = found["user"], socket.gethostname()
     assert user
-    expected = Origin(user, host, str(tmp_path), platform.python_version(), {"PATH": "/bin", "TZ": "UTC"}, "abc", True)
+    umask = os.umask(0o027)
+    try:
+        found = origin(tmp_path, ("abc", True), environment)
+    finally:
+        os.umask(umask)
+    variables = {"PATH": "/bin", "TZ": "UTC"}
+    expected = Origin(user, host, str(tmp_path), platform.python_version(), variables, "abc", True, umask=0o027)
     assert Origin(**found) == expected
 
 
@@ -323,7 +254,7 @@ def test_a_file_that_cannot_be_looked_at_is_told(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "lstat", failing)
     gathered = gather(root)
     assert set(shown(gathered)) == {"train.py"}
-    assert gathered.notes == ("other.py: not copied: Input/output error",)
+    assert said(gathered) == [f"not copied: other.py (Input/output error); {ALL}"]
 
 
 def test_a_file_that_holds_more_than_its_size_says_is_not_read_for_ever() -> None:

@@ -86,6 +86,12 @@ MISREAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErr
 class LazyGroup(click.Group):
     """A command group that lists commands from the table and imports only the called one."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Check the whole line for repeated options first, but not while a shell completes it."""
+        if not ctx.resilient_parsing:
+            reject_repeated(self, args)
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the table."""
         return list(COMMANDS)
@@ -121,6 +127,24 @@ class LazyGroup(click.Group):
         """Write the help from the table, without imports."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def reject_repeated(command: click.Command, words: list[str], parent: click.Context | None = None) -> None:
+    """Reject an option that is given twice but has one value; click takes the last one. Raises: UsageError."""
+    words = words[: words.index("--")] if "--" in words else words
+    context = click.Context(command, parent=parent, resilient_parsing=True, **command.context_settings)
+    try:
+        _, rest, order = command.make_parser(context).parse_args(list(words))
+    except click.UsageError:
+        return  # the command itself reports it
+    for param in order:
+        single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
+        if single and order.count(param) > 1:
+            raise UsageError(f"{param.opts[0]} is given more than once", "it has one value: give it once")
+    if isinstance(command, click.Group) and rest:
+        inner = command.get_command(context, ALIASES.get(rest[0], rest)[0])
+        if inner is not None:
+            reject_repeated(inner, rest[1:], context)
 
 
 def _instead(name: str, words: list[str]) -> str:

@@ -22,7 +22,7 @@ def draft_file(path: Path, options: Options, in_place: bool = False, hold: str |
     """A draft from a spec file, overridden by `options`. Raises: SpecError with file, line and column."""
     spec = load_file(path, os.environ)
     base = path.parent
-    named = None if "requirements" in options else path
+    named = None if {"requirements", "python"} & options.keys() else path
     if options:
         mapping = to_mapping(spec)
         if "function" in options:

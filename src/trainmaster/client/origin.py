@@ -29,7 +29,17 @@ def origin(
         "variables": {name: environment[name] for name in RECORDED if name in environment and _is_text(environment[name])},
         "git_commit": commit,
         "git_dirty": dirty,
+        "umask": _umask(),
     }
+
+
+def _umask() -> int | None:
+    """This process's umask. Asking the system for it would set it for a moment, for all threads."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((int(line.partition(":")[2], 8) for line in lines if line.startswith("Umask:")), None)
 
 
 def _is_text(value: str) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from trainmaster.client.api import Client, Row, new_key
 from trainmaster.client.data import versions
 from trainmaster.client.settings import default_tags
-from trainmaster.client.submission import Draft, Options, Prepared, existing, pack, submit_prepared
+from trainmaster.client.submission import Draft, Explain, Options, Prepared, Say, existing, pack, submit_prepared
 from trainmaster.errors import UsageError
 from trainmaster.home import account_name
 from trainmaster.spec.shorthand import from_options
@@ -51,8 +51,8 @@ def reproduce(client: Client, ref: str, hold: str | None = None, key: str | None
     return client.reproduce(parent["id"], body, key or new_key())
 
 
-def fork(client: Client, source: str, changes: Changes, say: Callable[[str], None] = lambda text: None) -> Row:
-    """Start a new job from `JOB`, `JOB@STEP` or `JOB@CHECKPOINT`; `{"id", "lineage"}`.
+def fork(client: Client, source: str, changes: Changes, say: Say, explain: Explain | None = None) -> Row:
+    """Start a new job from `JOB`, `JOB@STEP` or `JOB@CHECKPOINT`; `{"id", "lineage"}`. `say`, `explain`: as in `send`.
 
     Raises: NotFoundError that lists the steps, UsageError (an unknown parameter), SpecError, ConflictError.
     """
@@ -63,10 +63,10 @@ def fork(client: Client, source: str, changes: Changes, say: Callable[[str], Non
     def made() -> Prepared:
         if not changes.own_code:
             return Prepared(body)
-        prepared = pack(_draft(parent, changes), say)
+        prepared = pack(_draft(parent, changes))
         return prepared._replace(body=body | {name: prepared.body.get(name) for name in ("origin", "code", "data")})
 
-    return submit_prepared(client, made, lambda prepared: client.fork(parent["id"], prepared.body, key), say)
+    return submit_prepared(client, made, lambda prepared: client.fork(parent["id"], prepared.body, key), say, explain)
 
 
 def _start(source: str) -> tuple[str, dict[str, Any]]:

@@ -21,6 +21,7 @@ from trainmaster.home import Home
 FILE = "trainmaster.toml"
 DEFAULT_PROJECT = "default"
 ENV_SERVER, ENV_TOKEN, ENV_TAGS = "TRAINMASTER_SERVER", "TRAINMASTER_TOKEN", "TRAINMASTER_TAGS"
+_PATHS = {"include": ".env", "exclude": "notes/*.pdf"}  # the keys of [code], with an example
 VARIABLES = {"server": ENV_SERVER, "project": "TRAINMASTER_PROJECT"}
 
 
@@ -216,18 +217,17 @@ def default_tags(directory: Path) -> dict[str, str]:
     return found | _variable_tags()
 
 
-def code_include(directory: Path) -> list[str]:
-    """Files to copy although they may hold credentials: `[code] include = [".env"]` in any of the files.
-
-    Raises: UsageError.
+def code_paths(directory: Path, key: str) -> list[str]:
+    """`[code] include` (files to copy although they may hold credentials) or `exclude` (globs of files to leave out), from
+    all files. Raises: UsageError.
     """
     found: list[str] = []
     for path in (*_project_files(directory.absolute()), *_own_files()):
         code = _read(path).get("code", {})
-        include = code.get("include", []) if isinstance(code, dict) else None
-        if not isinstance(include, list) or not all(isinstance(place, str) for place in include):
-            raise UsageError(f"{path}: include must be a list of paths", 'write [code] and below it: include = [".env"]')
-        found += include
+        paths = code.get(key, []) if isinstance(code, dict) else None
+        if not isinstance(paths, list) or not all(isinstance(place, str) for place in paths):
+            raise UsageError(f"{path}: {key} must be a list of paths", f'write [code] and below it: {key} = ["{_PATHS[key]}"]')
+        found += paths
     return found
 
 

@@ -6,22 +6,24 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from trainmaster.client.api import Client, Row, follow, new_key, server_known
 from trainmaster.client.code_copy.gather import Gathered, gather, pack_zip
 from trainmaster.client.code_copy.git import Differ, Patch, recorded
-from trainmaster.client.code_copy.listing import git_state
+from trainmaster.client.code_copy.listing import MIB, git_state
+from trainmaster.client.goes_along import editable_outside, goes_along, notable
 from trainmaster.client.origin import origin
-from trainmaster.client.settings import DEFAULT_PROJECT, code_include, default_project, default_tags
+from trainmaster.client.settings import DEFAULT_PROJECT, code_paths, default_project, default_tags
 from trainmaster.errors import ChangedError, ConflictError, OperationError, UsageError
-from trainmaster.home import Home
 from trainmaster.spec.shorthand import from_options
 from trainmaster.wire.code import digest
 
 Answer = TypeVar("Answer")
+Say = Callable[[str], None]
+Explain = Callable[[Mapping[str, Any]], None]
 _TRIES = 5  # if files in the work directory change during the copy
 _ARCHIVE_BYTES = 48 * 1024 * 1024  # of objects per upload
 
@@ -90,11 +92,16 @@ class Draft(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A complete submission: the request body, the gathered code (None: in place), the patch to the commit."""
+    """A complete submission: the request body, the gathered code (None: in place), the patch to the commit.
+
+    `along`: all that goes along (`goes_along`). `notes`: what is said of it at a submit.
+    """
 
     body: dict[str, Any]
     gathered: Gathered | None = None
     patch: Patch | None = None
+    along: Mapping[str, Any] = MappingProxyType({})
+    notes: tuple[str, ...] = ()
 
 
 class JobHandle(NamedTuple):
@@ -161,31 +168,48 @@ def existing(directory: Path) -> Path:
     return directory
 
 
-def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text: None) -> str:
-    """Submit a draft, and upload its code if the server lacks it; returns the job's id. `say` is called with messages about
-    long copies. Raises: SpecError and other errors of the server.
+def _quiet(text: str) -> None:
+    """Say nothing."""
+
+
+def send(client: Client, draft: Draft, say: Say = _quiet, explain: Explain | None = None) -> str:
+    """Submit a draft, and upload its code if the server lacks it; returns the job's id. `say` and `explain`: as in
+    `submit_prepared`. Raises: SpecError and other errors of the server.
     """
     key = draft.key or new_key()
-    return submit_prepared(client, lambda: pack(draft, say), lambda prepared: client.submit(prepared.body, key), say)
+    return submit_prepared(client, lambda: pack(draft), lambda prepared: client.submit(prepared.body, key), say, explain)
 
 
 def submit_prepared(
-    client: Client, make: Callable[[], Prepared], send_body: Callable[[Prepared], Answer], say: Callable[[str], None]
+    client: Client,
+    make: Callable[[], Prepared],
+    send_body: Callable[[Prepared], Answer],
+    say: Say,
+    explain: Explain | None = None,
 ) -> Answer:
     """Call `send_body`, which sends the request, and return its result. Upload code and patch if the server lacks them.
 
-    If a file changes meanwhile, the request is made again: for example, a log in the work directory grows all the time.
+    `say` is called with messages: about long copies, and about what was left out. With `explain`, that is called instead
+    with all that goes along. If a file changes meanwhile, the request is made again.
     Raises: ChangedError if files change at every try.
     """
-    for _ in range(_TRIES - 1):
-        with suppress(ChangedError):
-            return _upload_and_send(client, make(), send_body, say)
-    return _upload_and_send(client, make(), send_body, say)
+    for tried in range(1, _TRIES + 1):
+        try:
+            prepared = make()
+            answer = _upload_and_send(client, prepared, send_body, say)
+        except ChangedError:
+            if tried == _TRIES:
+                raise
+        else:
+            break
+    if explain is not None:
+        explain(prepared.along)
+    for note in prepared.notes if explain is None else ():
+        say(note)
+    return answer
 
 
-def _upload_and_send(
-    client: Client, prepared: Prepared, send_body: Callable[[Prepared], Answer], say: Callable[[str], None]
-) -> Answer:
+def _upload_and_send(client: Client, prepared: Prepared, send_body: Callable[[Prepared], Answer], say: Say) -> Answer:
     try:
         return send_body(prepared)
     except ConflictError:
@@ -198,40 +222,35 @@ def _upload_and_send(
     return send_body(prepared)
 
 
-def foresee(client: Client, draft: Draft, say: Callable[[str], None] = lambda text: None) -> Row:
+def foresee(client: Client, draft: Draft) -> Row:
     """Plan a draft: what would happen if it were submitted. Nothing is submitted. Raises: errors of `send`."""
-    prepared = pack(draft, say)
+    prepared = pack(draft)
     code, place = ({**prepared.body[name]} for name in ("code", "origin"))
     code.pop("digest", None)  # a plan copies nothing
     place.pop("git_diff", None)
-    links = list(prepared.gathered.links) if prepared.gathered is not None else []
     body = {**prepared.body, "code": code, "origin": place}
-    return {**client.plan(body), "linked": links, "directory": str(draft.directory)}
+    return {**client.plan(body), **prepared.along, "directory": str(draft.directory)}
 
 
-def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Prepared:
+def pack(draft: Draft) -> Prepared:
     """Make the request for a draft, gathering code, patch and data versions.
 
-    Raises: SpecError (the requirements file does not exist), UsageError, TooLargeError, OperationError.
+    Raises: SpecError (the requirements file or the interpreter does not exist), UsageError, TooLargeError, OperationError.
     """
-    environment = draft.spec.get("environment")
-    named = environment.get("requirements") if isinstance(environment, Mapping) else None
-    if isinstance(named, str):
-        from trainmaster.client.requirements import check  # noqa: PLC0415  # few jobs have requirements
+    if draft.spec.get("environment"):
+        from trainmaster.client.environment_checks import check  # noqa: PLC0415  # few jobs name one
 
-        check(named, draft.directory, draft.file)
+        check(draft.spec, draft.directory, draft.file)
     gathered: Gathered | None = None
     if draft.in_place:
         code, git = {"in_place": True}, git_state(str(draft.directory))
         patch = Differ(str(draft.directory)).patch() if git[0] is not None and git[1] else None
     else:
-        state = _state(draft.directory)
-        gathered = gather(draft.directory, own=[*_own(draft.spec), *state], include=code_include(draft.directory))
-        for note in gathered.notes:
-            if not any(note.startswith(f"{place}/") or f" {place!r} " in note for place in state):
-                say(note)
+        include, exclude = (code_paths(draft.directory, key) for key in ("include", "exclude"))
+        gathered = gather(draft.directory, None, _own(draft.spec), include, exclude)
         code, git, patch = _code(gathered), (gathered.git_commit, gathered.git_dirty), gathered.git_patch
     place = {**origin(draft.directory, git), **recorded(str(draft.directory), git[0], patch)}
+    place["editable"] = {} if draft.in_place else editable_outside(draft.spec, place["variables"], place["directory"])
     body: dict[str, Any] = {"spec": _settled(draft), "origin": place, "code": code, "hold": draft.hold}
     if draft.urgent is not None:
         body["urgent"] = draft.urgent
@@ -239,7 +258,8 @@ def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Prepar
         from trainmaster.client.data import versions  # noqa: PLC0415  # few jobs declare data
 
         body["data"] = versions(draft.spec, draft.directory)
-    return Prepared(body, gathered, patch)
+    notes = notable(gathered, place["editable"]) if gathered is not None else []
+    return Prepared(body, gathered, patch, goes_along(gathered, draft.spec, place), tuple(notes))
 
 
 def _settled(draft: Draft) -> Mapping[str, Any]:
@@ -267,18 +287,13 @@ def _code(gathered: Gathered) -> Row:
     return {"digest": digest(gathered.tree), **size}
 
 
-def _state(directory: Path) -> list[str]:
-    """The files of this machine's own server, if they are in the work directory: they hold its token and are not code."""
-    root = Home.default().root
-    return [root.relative_to(directory).as_posix()] if root != directory and root.is_relative_to(directory) else []
-
-
-def copy_code(client: Client, gathered: Gathered, say: Callable[[str], None]) -> None:
+def copy_code(client: Client, gathered: Gathered, say: Say) -> None:
     """Upload the objects of a work directory that the server lacks. Raises: TooLargeError, OperationError."""
     missing = client.code_missing(gathered.tree)
     if missing:
-        say(f"copying {len(missing)} of {gathered.files} files to the server")
         sizes = {entry["sha256"]: entry["bytes"] for entry in gathered.tree["entries"] if "sha256" in entry}
+        mib = sum(sizes.get(sha256, 0) for sha256 in missing) / MIB
+        say(f"copying {len(missing)} of {gathered.files} files{f', {mib:,.0f} MiB,' if mib >= 1 else ''} to the server")
         for group in _grouped(missing, sizes):
             client.code_store(pack_zip(gathered, group))
         missing = client.code_missing(gathered.tree)

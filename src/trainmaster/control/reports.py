@@ -132,6 +132,7 @@ def _rank_end_of(body: Mapping[str, object]) -> RankEnd:
         peak_memory_bytes=_whole(body, "peak_memory_bytes"),
         cpu_s=_number(body, "cpu_s"),
         role=_text_or_none(body, "role") if "role" in body else None,
+        outside=_text_or_none(body, "outside") if "outside" in body else None,
     )
 
 

@@ -80,6 +80,7 @@ class RankEnd:
     peak_memory_bytes: int = 0
     cpu_s: float = 0.0
     role: str | None = None  # name of the role, whose `rank` is -1
+    outside: str | None = None  # a relative path of its last lines that exists in the submit directory, but not in the copy
 
     @property
     def label(self) -> str:

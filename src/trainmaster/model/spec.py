@@ -232,6 +232,8 @@ class Origin:
     git_diff: str | None = None  # SHA-256 of the patch from `git_commit` to the files as they were
     git_diff_bytes: int = 0  # size of the whole patch; the stored part is limited
     git_diff_cut: bool = False  # the stored patch is incomplete
+    umask: int | None = None  # of the submitting process; None: unknown, the server's own holds
+    editable: dict[str, str] = field(default_factory=dict)  # editable installs whose source is not in the copy -> the source
 
 
 @dataclass(frozen=True, slots=True)

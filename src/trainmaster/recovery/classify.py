@@ -107,13 +107,23 @@ def _of_end(rank: RankEnd, outcome: Outcome) -> Failure:
     if number is None:
         said = rank.error or reported(rank.last_lines, SIGNAL_NAMES) or raised(rank.last_lines)
         told = f"{rank.label} exited with code {rank.exit_code}" + (f": {said}" if said else "")
-        return _of_rank(Cause.PROGRAM, told, rank)
+        return _of_rank(Cause.PROGRAM, told + _of_outside(rank.outside), rank)
     name = SIGNAL_NAMES.get(number, f"signal {number}")
     through = "" if rank.signal is not None else f"exited with code {rank.exit_code}: a child process "
     if number in _OWN_DOING:
         return _of_rank(Cause.CRASH, f"{rank.label} {through}crashed with {name}", rank)
     why = "" if number != _KILL else _FOR_MEMORY if outcome.killed_for_memory else _PERHAPS if through else ""
     return _of_rank(Cause.KILLED, f"{rank.label} {through}was killed by {name}, not by us{why}", rank)
+
+
+def _of_outside(path: str | None) -> str:
+    """What to do about a path that exists where the job was submitted, but not in its copy; empty without one."""
+    if path is None:
+        return ""
+    if not path.startswith("../"):
+        return f"; {path} exists where you submitted from, but did not go along: tm plan, with the same arguments, says why"
+    up = "/".join([".."] * path.count("../"))
+    return f"; {path} exists where you submitted from; use --in-place, or --workdir {up} (the command then starts there)"
 
 
 def raised(last_lines: Sequence[str]) -> str | None:

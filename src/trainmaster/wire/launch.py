@@ -66,6 +66,7 @@ class Launch(TypedDict):
     environment: Dict[str, str]  # of every rank, before torchrun's and our own variables
     devices: Optional[List[int]]  # CUDA_VISIBLE_DEVICES; None leaves it unset, [] hides all
     work: str  # the job's work directory on this node
+    umask: Optional[int]  # of the programs; None: that of the agent
     in_place: bool  # `work` is the user's own directory: nothing is laid out or set aside in it
     fresh: bool  # an older attempt may still run on this node: lay out a new work directory
     code: Optional[CodeLayout]

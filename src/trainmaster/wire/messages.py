@@ -22,6 +22,7 @@ class RankReport(TypedDict):
     error: Optional[str]
     peak_memory_bytes: int
     cpu_s: float
+    outside: Optional[str]
 
 
 class RoleReport(RankReport):

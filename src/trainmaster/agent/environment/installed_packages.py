@@ -23,6 +23,7 @@ _EGG = re.compile(r"(.+?)-([^-]+)(?:-py\d[\d.]*.*)?\Z")
 _SEPARATORS = re.compile(r"[-_.]+")
 _HEADER = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
 _PATCH = re.compile(rb"(\d+\.\d+\.\d+(?:[abc]\d+|rc\d+)?\+?)\0")  # as a C string in the executable
+_URL = re.compile(r'"url": "file://([^"\\]*)"')
 _VERSION_MAX = 20
 _SHEBANG_MAX = 256
 _LIBRARIES = ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu")
@@ -127,6 +128,19 @@ class Installation:
                 if _is_editable(os.path.join(site, name)):
                     editable.append(said[0])
         return found, sorted(editable)
+
+    def editable_sources(self) -> Dict[str, str]:
+        """Normalized names of editable installs -> the directories that they were installed from."""
+        from urllib.parse import unquote  # noqa: PLC0415 - only a submit asks for this
+
+        found: Dict[str, str] = {}
+        for site in self.sites:
+            for name in _listed(site):
+                said = _said(name)
+                url = _URL.search(_text(os.path.join(site, name, "direct_url.json"))) if said is not None else None
+                if said is not None and url and _is_editable(os.path.join(site, name)):
+                    found.setdefault(said[0], unquote(url[1]))
+        return found
 
     def torch(self, packages: Mapping[str, str]) -> Optional[Torch]:
         """Versions of the installed torch, without importing it."""

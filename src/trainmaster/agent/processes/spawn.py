@@ -135,6 +135,9 @@ def _become(parent: int, child: Child, launch: Launch, descriptors: tuple[int, i
         os.closerange(3, pipe)
         os.closerange(pipe + 1, highest)
         _default_signals()
+        umask = launch.get("umask")
+        if umask is not None:
+            os.umask(umask)
         doing = "chdir"
         os.chdir(launch["work"])
         doing = "exec"

@@ -7,6 +7,7 @@ import time
 
 from trainmaster.agent.files.fast_json import read_json
 from trainmaster.agent.metrics import usage
+from trainmaster.agent.supervise.outside_paths import outside
 from trainmaster.wire import cgroups
 
 TYPE_CHECKING = False
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.metrics.output import RankOutput
     from trainmaster.agent.metrics.progress import Progress
     from trainmaster.agent.processes.rank import Rank
+    from trainmaster.wire.launch import Launch
 
 _IN_USE = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
 _ERROR_MAX = 4000
@@ -41,7 +43,7 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
     """The complete exit record."""
     launch, restored = start.launch, start.restored
     limited = bool(launch["cgroup"] and start.ranks)
-    reported = [(output.rank, _rank(output.rank, output.last_lines())) for output in outputs]
+    reported = [(output.rank, _rank(output.rank, output.last_lines(), launch)) for output in outputs]
     reports = [report for rank, report in reported if rank.role is None]
     peak_bytes = max([end.peak_memory_bytes, *(rank.peak_memory_bytes for rank in start.ranks)])
     if launch["cgroup"]:
@@ -82,7 +84,7 @@ def _failed_ago_s(start: Startup) -> float:
     return round(time.monotonic() - start.began_s - min(failed), 6) if failed else 0.0
 
 
-def _rank(rank: Rank, last_lines: list[str]) -> dict[str, Any]:
+def _rank(rank: Rank, last_lines: list[str], launch: Launch) -> dict[str, Any]:
     return {
         "rank": rank.number,
         "exit_code": rank.exit_code,
@@ -93,6 +95,7 @@ def _rank(rank: Rank, last_lines: list[str]) -> dict[str, Any]:
         "error": _torch_error(rank.error_path) if rank.error_path else None,
         "peak_memory_bytes": rank.peak_memory_bytes,
         "cpu_s": round(rank.cpu_s, 6),
+        "outside": outside(launch, last_lines) if rank.failed else None,
     }
 
 

@@ -100,6 +100,7 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
         "beside": _some(f"{name}: {_line(role['command'])}" for name, role in (spec.get("roles") or {}).items()),
         "submitted": f"{human.ago(job['created_s'], now_s)}{by}{git}",
         "code": f"{origin['directory'] or '-'} ({copied}{linked})",
+        "imports": _some(f"{name} from {place}, not from the copy" for name, place in (origin.get("editable") or {}).items()),
         **lineage(job),
         "data": _some(f"{name}={uri}" for name, uri in (spec.get("data") or {}).items()),
         "params": _some(f"{key}={value}" for key, value in spec["params"].items()),

@@ -94,6 +94,9 @@ def with_job_options(command: _Command) -> _Command:
     return command
 
 
+explained = click.option(
+    "-v", "--verbose", is_flag=True, help="Show what is copied, linked and left out, and which variables go along."
+)
 keyed = click.option("--key", metavar="TEXT", help="Idempotency key: a retry with the same key makes no second job.")
 
 

@@ -9,7 +9,7 @@ import click
 from trainmaster.cli.admin.cluster import foreseen, lays_down
 from trainmaster.cli.inspect.why import expected
 from trainmaster.cli.jobs.job_options import JobCommand, draft_of, with_job_options
-from trainmaster.cli.render import human
+from trainmaster.cli.render import goes_along, human
 from trainmaster.cli.session import Session, offline, remote
 from trainmaster.client.api import Row, server_known
 from trainmaster.client.code_copy.listing import git_state
@@ -30,8 +30,9 @@ _TO_COME = ("ray", "slurm", "kubernetes")
 def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **options: Any) -> None:
     """Show what a submit of a job, or an apply of a cluster.yaml, would do. Nothing is changed.
 
-    Shows the complete spec, what would be copied of the work directory, and the scheduler's decision: where the job would
-    start now, or why it would wait, at which position and for how long; what it would cost, and which jobs it would delay.
+    Shows what would be run, which files would be copied, linked or left out and why, which variables go along, and the
+    scheduler's decision: where the job would start now, or why it would wait, at which position and for how long; what it
+    would cost, and which jobs it would delay.
 
     \b
     tm plan train.yaml
@@ -44,7 +45,7 @@ def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **
     draft, out = draft_of(context, words, options), session.out
     if not server_known(session.server):
         check(draft)
-    found = foresee(session.client(), draft, out.note)
+    found = foresee(session.client(), draft)
     if out.json:
         out.value(found)
         return
@@ -59,12 +60,14 @@ def _told(found: Row) -> list[str]:
     spec, code, placement = found["spec"], found["code"], found["placement"]
     lines = [f"job      {spec['name']} (project {spec['project']}, experiment {spec['experiment']})"]
     lines += [f"{'command' if not n else '':8} {line}" for n, line in enumerate(_command(spec).splitlines() or [""])]
-    if code["files"] or found["linked"]:
+    if code["files"] or found["linked"] or found["left_out"]:
         linked = f", {human.plural(len(found['linked']), 'path')} linked" if found["linked"] else ""
+        linked += f", {len(found['left_out']):,} left out" if found["left_out"] else ""
         copied = f"{human.plural(code['files'], 'file')}, {human.size(code['bytes'])} copied{linked}"
         lines.append(f"code     {copied}, from {found['directory']}")
     else:
         lines.append(f"code     none copied: it runs in {found['directory']}")
+    lines += goes_along.draw(found)
     asked = _asked(spec)
     lines.append(f"asks for {', '.join(f'{name} {value}' for name, value in asked.items())}")
     lines.append(f"limits   {_limits(spec)}")

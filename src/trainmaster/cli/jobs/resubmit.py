@@ -10,15 +10,17 @@ from trainmaster.cli.render.progress import values_of
 from trainmaster.cli.session import JOB, Session, quiet_option, remote
 from trainmaster.client import resubmit
 from trainmaster.client.api import Row
-from trainmaster.client.submission import Options
+from trainmaster.client.submission import Explain, Options
 from trainmaster.errors import INTERRUPTED_EXIT, UsageError
 
 _param = click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="Change a parameter of the job.")
 _job = click.argument("job", type=JOB)
 
 
-def forked(context: click.Context, session: Session, words: tuple[str, ...], options: dict[str, Any]) -> Row:
-    """Fork a job; returns the server's answer."""
+def forked(
+    context: click.Context, session: Session, words: tuple[str, ...], options: dict[str, Any], explain: Explain | None
+) -> Row:
+    """Fork a job; returns the server's answer. `explain` is called with what goes along, if the fork has code of its own."""
     source, new_params, hold = options.pop("source"), options.pop("new_params"), options.pop("hold")
     urgent, key = urgent_of(options), options.pop("key")
     if options.pop("in_place"):
@@ -28,7 +30,7 @@ def forked(context: click.Context, session: Session, words: tuple[str, ...], opt
         raise UsageError(message, f"change fields with options: tm {context.info_name} --from {source} --set lr=1e-4")
     said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
     changes = resubmit.Changes(said, command_of(context), new_params, "held at submit" if hold else None, urgent, key)
-    answer = resubmit.fork(session.client(), source, changes, session.out.note)
+    answer = resubmit.fork(session.client(), source, changes, session.out.note, explain)
     start = answer["lineage"]
     step = "" if start["step"] is None else f", step {start['step']}"
     code = "this directory" if changes.command is not None and "workdir" not in said else said.get("workdir", "")

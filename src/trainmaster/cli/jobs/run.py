@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from trainmaster.cli.jobs.job_options import JobCommand, keyed, with_job_options, with_source_option
+from trainmaster.cli.jobs.job_options import JobCommand, explained, keyed, with_job_options, with_source_option
 from trainmaster.cli.jobs.submit import handed_in, told
 from trainmaster.cli.session import Session, remote
 from trainmaster.errors import INTERRUPTED_EXIT
@@ -14,6 +14,7 @@ from trainmaster.errors import INTERRUPTED_EXIT
 @with_job_options
 @with_source_option
 @keyed
+@explained
 @click.option("--detach", "-d", is_flag=True, help="Do not follow it.")
 @click.option("--all-ranks", is_flag=True, help="Show the output of all ranks, not only of rank 0.")
 @remote

@@ -1,19 +1,22 @@
 """`tm submit`: submits a job."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from trainmaster.cli.jobs.job_options import JobCommand, draft_of, keyed, with_job_options, with_source_option
+from trainmaster.cli.jobs.job_options import JobCommand, draft_of, explained, keyed, with_job_options, with_source_option
+from trainmaster.cli.jobs.standard_input import check_input
 from trainmaster.cli.session import Session, remote
 from trainmaster.client.api import server_known
-from trainmaster.client.submission import Draft, send
+from trainmaster.client.submission import Draft, Explain, send
 
 
 @click.command(cls=JobCommand)
 @with_job_options
 @with_source_option
 @keyed
+@explained
 @remote
 @click.pass_context
 def submit(context: click.Context, /, session: Session, words: tuple[str, ...], **options: Any) -> None:
@@ -31,16 +34,32 @@ def handed_in(
     context: click.Context, session: Session, words: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[Draft | None, str]:
     """Submit the described job; returns its draft (None for a fork) and its id."""
+    explain = _explain(session) if options.pop("verbose") else None
     if options["source"] is not None:
         from trainmaster.cli.jobs.resubmit import forked  # noqa: PLC0415  # few jobs are forks
 
-        return None, str(forked(context, session, words, options)["id"])
+        return None, str(forked(context, session, words, options, explain)["id"])
     options.pop("source")
     draft = draft_of(context, words, options)
-    return draft, _send(session, draft)
+    ignored = check_input(draft.spec.get("command") or ()) if draft.file is None else ""
+    if ignored:
+        session.out.note(ignored)
+    return draft, _send(session, draft, explain)
 
 
-def _send(session: Session, draft: Draft) -> str:
+def _explain(session: Session) -> Explain:
+    """Prints what goes along, on standard error."""
+
+    def explain(along: Mapping[str, Any]) -> None:
+        from trainmaster.cli.render.goes_along import draw  # noqa: PLC0415  # only with -v
+
+        for line in draw(along) if along else ["it has the code and the variables of the job that it starts from"]:
+            session.out.note(line)
+
+    return explain
+
+
+def _send(session: Session, draft: Draft, explain: Explain | None) -> str:
     """Submit a draft; returns the job's id."""
     if not server_known(session.server):  # report mistakes before starting a server for the job
         from trainmaster.client.files import check  # noqa: PLC0415  # a running server validates it anyway
@@ -48,7 +67,7 @@ def _send(session: Session, draft: Draft) -> str:
         check(draft)
     client = session.client()
     try:
-        return send(client, draft, session.out.note)
+        return send(client, draft, session.out.note, explain)
     except KeyboardInterrupt:
         session.out.note("interrupted during the submit; to see if it was accepted: tm ps")
         raise

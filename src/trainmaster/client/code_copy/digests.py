@@ -2,6 +2,8 @@
 
 A cached digest is valid only while size, times and inode are the same. A file that changed just before it was digested is
 not cached: a second change within the clock's resolution would not be noticed.
+
+A file that only grows, such as a log, is taken as it was when it was opened.
 """
 
 import hashlib
@@ -12,11 +14,12 @@ import threading
 import time
 from pathlib import Path
 
-from trainmaster.errors import OperationError
+from trainmaster.errors import ChangedError
 
 _CHUNK = 1024 * 1024
 _GRAIN_NS = 100_000_000  # coarser than the clock of any common file system
 _TRIES = 5
+_PAUSE_S = 0.05  # before the second try; longer before each further one
 
 Key = tuple[int, int, int, int]  # bytes, mtime_ns, ctime_ns, inode
 
@@ -71,7 +74,7 @@ class Digests:
     def of(self, path: str, seen: os.stat_result | None = None) -> tuple[str, os.stat_result]:
         """The digest of a regular file and the stat result that belongs to it; `seen` is a recent stat result.
 
-        Raises: OSError when it cannot be read, OperationError when it keeps changing.
+        Raises: OSError when it cannot be read, ChangedError when it keeps changing.
         """
         self.ready()
         status = os.stat(f"{self._root}/{path}", follow_symlinks=False) if seen is None else seen
@@ -80,14 +83,16 @@ class Digests:
             return remembered, status
         self._new = True
         full = f"{self._root}/{path}"
-        for _ in range(_TRIES):
-            digest, before, after = _digest(full)
-            if _key(before) == _key(after):
-                if max(after.st_mtime_ns, after.st_ctime_ns) < time.time_ns() - _GRAIN_NS:
-                    self._asked[path] = [*_key(after), digest]
-                return digest, after
-        hint = "Submit again when nothing writes to it, or let git ignore it."
-        raise OperationError(f"{full} changes while it is copied", hint)
+        for tried in range(_TRIES):
+            time.sleep(_PAUSE_S * tried)
+            read = _Read(full)
+            if read.unchanged:
+                if max(read.after.st_mtime_ns, read.after.st_ctime_ns) < time.time_ns() - _GRAIN_NS:
+                    self._asked[path] = [*_key(read.after), read.sha256]
+                return read.sha256, read.after
+            if read.consistent:
+                return read.sha256, read.before
+        raise ChangedError(f"{full} changes while it is read", "Submit again when nothing writes to it.")
 
     def save(self) -> None:
         """Write the cache. An unwritable cache is ignored."""
@@ -109,19 +114,32 @@ def _key(status: os.stat_result) -> Key:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _digest(path: str) -> tuple[str, os.stat_result, os.stat_result]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        before = os.fstat(descriptor)
-        if not stat.S_ISREG(before.st_mode):
-            raise OSError(0, "not a regular file any more", path)
-        digest, size = hashlib.sha256(), 0
-        while size <= before.st_size and (chunk := os.read(descriptor, _CHUNK)):
-            digest.update(chunk)
-            size += len(chunk)
-        after = os.fstat(descriptor)
-        if size != before.st_size and _key(before) == _key(after):  # for example in /proc; some files there never end
-            raise OSError(0, "its content is longer or shorter than its size says", path)
-        return digest.hexdigest(), before, after
-    finally:
-        os.close(descriptor)
+class _Read:
+    """One reading of a file: its digest, and the stat results before and after. Raises: OSError."""
+
+    def __init__(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            self.before = os.fstat(descriptor)
+            if not stat.S_ISREG(self.before.st_mode):
+                raise OSError(0, "not a regular file any more", path)
+            self.sha256, size = _beginning(descriptor, self.before.st_size)
+            more = os.pread(descriptor, 1, size)
+            self.after = os.fstat(descriptor)
+            self.unchanged = _key(self.before) == _key(self.after)
+            if self.unchanged and (more or size != self.before.st_size):  # in /proc; some files there never end
+                raise OSError(0, "its content is longer or shorter than its size says", path)
+            # Other keys, but the same bytes at a second reading: it grew, or another file was renamed over it.
+            again = self.unchanged or _beginning(descriptor, self.before.st_size) == (self.sha256, self.before.st_size)
+            self.consistent = again
+        finally:
+            os.close(descriptor)
+
+
+def _beginning(descriptor: int, size: int) -> tuple[str, int]:
+    """The digest of the first `size` bytes, and how many there were."""
+    digest, done = hashlib.sha256(), 0
+    while done < size and (chunk := os.pread(descriptor, min(_CHUNK, size - done), done)):
+        digest.update(chunk)
+        done += len(chunk)
+    return digest.hexdigest(), done

@@ -1,7 +1,6 @@
 """Gathers the code copy of a work directory at submit: a tree of digests, and the source of each object.
 
-Files that the job itself writes (matched by its checkpoint path or artifact globs) are not part of it; see
-`agent.launch.work_directory`.
+Not part of it are files that the job itself writes (see `agent.launch.work_directory`) and the output of this process.
 """
 
 import gc
@@ -10,27 +9,37 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from trainmaster.agent.files.globs import Glob
-from trainmaster.client.code_copy import private
+from trainmaster.client.code_copy import exclusions
 from trainmaster.client.code_copy.digests import Digests
 from trainmaster.client.code_copy.git import Differ, Patch
-from trainmaster.client.code_copy.listing import MIB, Limits, Listing, check_fresh, is_junk, list_directory
+from trainmaster.client.code_copy.large import large
+from trainmaster.client.code_copy.listing import (
+    BEYOND,
+    LARGE,
+    LEADS_OUT,
+    MIB,
+    Aside,
+    Limits,
+    Listing,
+    check_fresh,
+    list_directory,
+)
 from trainmaster.errors import ChangedError, OperationError, TooLargeError
 from trainmaster.wire.code import Entry, Tree
 
 __all__ = ["Gathered", "Limits", "gather", "pack_zip"]
 
 _LINKS_MAX = 20_000
-_NOTES_MAX = 20
+_OUTPUT = "the output of this command"
 
 
 class Gathered(NamedTuple):
-    """A gathered work directory. `notes` are messages for the user."""
+    """A gathered work directory. `note`: about the whole directory."""
 
     tree: Tree
     sources: dict[str, str]  # absolute paths by SHA-256
@@ -39,8 +48,9 @@ class Gathered(NamedTuple):
     git_patch: Patch | None
     files: int
     bytes: int
-    links: tuple[str, ...]
-    notes: tuple[str, ...]
+    links: tuple[Aside, ...]
+    left_out: tuple[Aside, ...]
+    note: str
 
     @property
     def linked(self) -> int:
@@ -48,11 +58,18 @@ class Gathered(NamedTuple):
         return len(self.links)
 
 
-def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = (), include: Sequence[str] = ()) -> Gathered:
+def gather(
+    workdir: Path,
+    limits: Limits | None = None,
+    own: Sequence[str] = (),
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> Gathered:
     """Gather the code copy of `workdir`. `own`: globs of files that the job will write (checkpoint path, artifacts).
 
     Files that may hold credentials are left out, unless git tracks them, or `include` names them or their directory.
-    Raises: TooLargeError that lists the largest paths, OperationError if the directory does not exist.
+    `exclude`: globs of files to leave out.
+    Raises: TooLargeError that lists the largest paths, OperationError if the directory does not exist, ChangedError.
     """
     root = os.path.abspath(workdir)
     if root == "/":
@@ -66,11 +83,13 @@ def gather(workdir: Path, limits: Limits | None = None, own: Sequence[str] = (),
     with _nothing_collected():
         digests = Digests(root)
         listing = list_directory(root, limits, digests)
-        _set_private_aside(listing, include)
+        exclusions.set_server_aside(root, listing)
+        exclusions.set_private_aside(listing, include)
+        exclusions.set_excluded_aside(root, listing, exclude)
         differ = Differ(root) if listing.commit is not None and listing.dirty else None
-        _set_own_aside(root, listing, {pattern: Glob(pattern, root) for pattern in own})
+        homes = exclusions.set_own_aside(root, listing, own)
         collected = _Collected(root, listing, limits)
-        collected.add_files(digests)
+        collected.add_files(digests, homes)
         collected.add_links()
         return collected.gathered(differ.patch() if differ is not None else None)
 
@@ -87,54 +106,17 @@ def _nothing_collected() -> Iterator[None]:
             gc.enable()
 
 
-def _set_private_aside(listing: Listing, include: Sequence[str]) -> None:
-    """Take out files that may hold credentials. Files that git tracks stay: they are published already."""
-    left_out, note = private.set_aside(listing.untracked if listing.git else listing.files, include)
-    if left_out:
-        listing.files -= left_out
-        listing.fresh -= left_out
-        listing.notes.append(note)
-
-
-def _set_own_aside(root: str, listing: Listing, own: dict[str, Glob]) -> None:
-    """Take out files that the job writes. A linked directory that contains such files is linked file by file instead."""
-    globs = list(own.values())
-    if not globs:
-        return
-    homes = {os.path.relpath(glob.prefix, root) for glob in globs} - {"."}
-    listing.notes += _own_notes(root, listing, own)
-    listing.files = {
-        path
-        for path in listing.files
-        if not any(glob.owns(path) for glob in globs) and not (path in listing.untracked and _lies_in(path, homes))
-    }
-    kept: set[str] = set()
-    left = list(listing.links)
-    while left:
-        path = left.pop()
-        if any(glob.owns(path) for glob in globs) or _lies_in(path, homes):
-            continue
-        if any(home.startswith(path + "/") for home in homes) and os.path.isdir(f"{root}/{path}"):
-            left += [f"{path}/{name}" for name in os.listdir(f"{root}/{path}") if not is_junk(name)]
-        else:
-            kept.add(path)
-    listing.links = kept
-
-
-def _own_notes(root: str, listing: Listing, own: dict[str, Glob]) -> list[str]:
-    """Notes about globs of written files that take out files which are probably code: tracked ones, or ones beside them."""
-    notes = []
-    for pattern, glob in own.items():
-        wide = os.path.relpath(glob.prefix, root) == "."
-        taken = sorted(p for p in listing.files if glob.owns(p) and (wide or (listing.git and p not in listing.untracked)))
-        if taken:
-            more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""
-            notes.append(f"not copied, because {pattern!r} says that the job writes it: {', '.join(taken[:3])}{more}")
-    return notes
-
-
-def _lies_in(path: str, homes: Iterable[str]) -> bool:
-    return any(path == home or path.startswith(home + "/") for home in homes)
+def _output() -> set[tuple[int, int]]:
+    """Device and inode of the files to which this process writes its output."""
+    found = set()
+    for descriptor in (1, 2):
+        try:
+            status = os.fstat(descriptor)
+        except OSError:
+            continue  # closed
+        if stat.S_ISREG(status.st_mode):
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 class _Collected:
@@ -144,13 +126,14 @@ class _Collected:
         self._root, self._listing, self._limits = root, listing, limits
         self._entries: dict[str, Entry] = {}
         self._sources: dict[str, str] = {}
-        self._links = set(listing.links)
-        self._notes = list(listing.notes)
+        self._links = dict(listing.links)
+        self._left_out = list(listing.left_out)
         self._bytes = 0
 
-    def add_files(self, digests: Digests) -> None:
-        """Digest the files to copy."""
+    def add_files(self, digests: Digests, homes: set[str]) -> None:
+        """Digest the files to copy. Large data is linked, but not in `homes`."""
         looks, most = self._looks(), self._limits.git_file_bytes if self._listing.git else sys.maxsize
+        looks = self._without_large(looks, homes)
         if self._listing.git:
             fresh = {path: looks[path].st_size for path in self._listing.fresh & looks.keys()}
             check_fresh(self._root, fresh, self._limits)
@@ -165,7 +148,7 @@ class _Collected:
         remembered, known = digests.remembered, self._listing.digests
         for path, look in looks.items():
             if look.st_size > most:
-                self._links.add(path)
+                self._links[path] = LARGE
                 continue
             sha256 = known.get(path) or remembered(path, look)
             if sha256 is None:
@@ -174,22 +157,33 @@ class _Collected:
                 self._add_file(path, look, sha256)
         digests.save()
 
+    def _without_large(self, looks: dict[str, os.stat_result], homes: set[str]) -> dict[str, os.stat_result]:
+        """Link large data; returns the other files."""
+        untracked = self._listing.untracked if self._listing.git else looks.keys()
+        sizes = {path: looks[path].st_size for path in untracked if path in looks}
+        found = large(sizes, (path for path in self._listing.files if path not in sizes), homes, self._limits)
+        self._links |= found
+        directories = tuple(f"{path}/" for path in found if path not in sizes)
+        return {path: look for path, look in looks.items() if path not in found and not path.startswith(directories)}
+
     def _looks(self) -> dict[str, os.stat_result]:
         """Stat every regular file; add symbolic links to the tree on the way."""
         looks: dict[str, os.stat_result] = {}
-        taken, regular = self._listing.looks, stat.S_ISREG
+        taken, regular, output = self._listing.looks, stat.S_ISREG, _output()
         for path in self._listing.files:
             try:
                 path.isascii() or path.encode()
                 status = taken.get(path) or os.lstat(f"{self._root}/{path}")
             except UnicodeEncodeError:
-                self._notes.append(f"{path!a}: not copied: its name is not UTF-8")
+                self._leave_out(ascii(path), "its name is not UTF-8")
             except (FileNotFoundError, NotADirectoryError):
                 continue  # deleted but still tracked, or gone meanwhile
             except OSError as error:
-                self._notes.append(f"{path}: not copied: {error.strerror}")
+                self._leave_out(path, error.strerror)
             else:
-                if regular(status.st_mode):
+                if output and (status.st_dev, status.st_ino) in output:
+                    self._left_out.append(Aside(path, _OUTPUT))
+                elif regular(status.st_mode):
                     looks[path] = status
                 elif stat.S_ISLNK(status.st_mode):
                     self._add_symlink(path)
@@ -200,11 +194,11 @@ class _Collected:
             target = os.readlink(f"{self._root}/{path}")
             target.encode()
         except (OSError, UnicodeEncodeError):
-            self._notes.append(f"{path}: not copied: a symbolic link that cannot be read")
+            self._leave_out(path, "a symbolic link that cannot be read")
             return
         inside = os.path.normpath(os.path.join(os.path.dirname(path), target))
         if not os.path.isabs(target) and (inside == ".." or inside.startswith("../")):
-            self._links.add(path)  # it points outside: a copy of the link would point elsewhere
+            self._links[path] = LEADS_OUT  # a copy of it would lead elsewhere
         else:
             self._entries[path] = Entry(path=path, type="symlink", target=target)
 
@@ -215,9 +209,15 @@ class _Collected:
         except FileNotFoundError:
             return  # gone meanwhile
         except OSError as error:
-            self._notes.append(f"{path}: not copied: {error.strerror}")
+            self._leave_out(path, error.strerror)
             return
+        except ChangedError as error:
+            raise _changing(self._root, path) from error
         self._add_file(path, status, sha256)
+
+    def _leave_out(self, path: str, why: object) -> None:
+        """Record a file that cannot be copied."""
+        self._left_out.append(Aside(path, str(why), notable=True))
 
     def _add_file(self, path: str, status: os.stat_result, sha256: str) -> None:
         mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
@@ -236,7 +236,7 @@ class _Collected:
             try:
                 path.encode()
             except UnicodeEncodeError:
-                self._notes.append(f"{path!a}: not linked: its name is not UTF-8")
+                self._leave_out(ascii(path), "its name is not UTF-8")
                 continue
             self._entries[path] = Entry(path=path, type="link")
 
@@ -245,18 +245,10 @@ class _Collected:
         above = {path.rpartition("/")[0] for path in self._entries}
         inside = tuple(f"{directory}/" for directory in above if directory in self._entries or self._is_inside_entry(directory))
         entries = [self._entries[path] for path in sorted(self._entries) if not path.startswith(inside)]
-        links = tuple(entry["path"] for entry in entries if entry["type"] == "link")
-        notes = self._notes[:_NOTES_MAX]
-        if len(self._notes) > _NOTES_MAX:
-            notes.append(f"and {len(self._notes) - _NOTES_MAX:,} more that were not copied")
-        if links:
-            more = f" and {len(links) - 8:,} more" if len(links) > 8 else ""
-            notes.append(f"linked, not copied: {', '.join(links[:8])}{more}")
-        files = sum(entry["type"] == "file" for entry in entries)
-        listing = self._listing
-        return Gathered(
-            Tree(entries=entries), self._sources, listing.commit, listing.dirty, patch, files, self._bytes, links, tuple(notes)
-        )
+        links = tuple(Aside(p, self._links[p], self._links[p] in (LARGE, BEYOND)) for p in _paths(entries, "link"))
+        files, left_out = len(_paths(entries, "file")), tuple(self._left_out)
+        state, note = (self._listing.commit, self._listing.dirty, patch), self._listing.note
+        return Gathered(Tree(entries=entries), self._sources, *state, files, self._bytes, links, left_out, note)
 
     def _is_inside_entry(self, path: str) -> bool:
         above = path.rpartition("/")[0]
@@ -267,6 +259,16 @@ class _Collected:
         return False
 
 
+def _paths(entries: list[Entry], kind: str) -> list[str]:
+    return [entry["path"] for entry in entries if entry["type"] == kind]
+
+
+def _changing(root: str, path: str) -> ChangedError:
+    """The error for a file that changes at every try."""
+    hint = f'Submit again when nothing writes to it, or leave it out: in trainmaster.toml, below [code]: exclude = ["{path}"]'
+    return ChangedError(f"{root}/{path} changes while it is copied", hint)
+
+
 def pack_zip(gathered: Gathered, missing: Sequence[str]) -> bytes:
     """A zip of the `missing` objects, each named by its SHA-256, uncompressed.
 
@@ -275,15 +277,18 @@ def pack_zip(gathered: Gathered, missing: Sequence[str]) -> bytes:
     import zipfile  # noqa: PLC0415  # a slow import, and most submits have nothing to upload
 
     packed = io.BytesIO()
+    entries = [entry for entry in gathered.tree["entries"] if entry["type"] == "file"]
+    sizes = {entry["sha256"]: entry["bytes"] for entry in entries}
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
         for sha256 in missing:
-            path = Path(gathered.sources[sha256])
+            path = gathered.sources[sha256]
             try:
-                data = path.read_bytes()
+                with open(path, "rb") as file:
+                    data = file.read(sizes[sha256])  # it may have grown since
             except OSError as error:
                 raise OperationError(f"{path} cannot be read any more: {error.strerror}", "Submit again.") from error
             if hashlib.sha256(data).hexdigest() != sha256:
-                hint = "Submit again when nothing writes to it, or let git ignore it."
-                raise ChangedError(f"{path} changes while it is copied", hint)
+                name = next(entry["path"] for entry in entries if path.endswith("/" + entry["path"]))
+                raise _changing(path.removesuffix("/" + name), name)
             archive.writestr(zipfile.ZipInfo(sha256), data)
     return packed.getvalue()

@@ -1,7 +1,7 @@
 """Lists the files of a work directory for a code copy: which to copy and which to link.
 
 In git, tracked files and untracked files that are not ignored are copied, also those of submodules; ignored paths are
-linked. Elsewhere everything up to the limits is copied, and larger files are linked.
+linked. Elsewhere everything up to the limits is copied, and larger files are linked. In both, `large` then links large data.
 """
 
 import os
@@ -17,12 +17,28 @@ MIB = 1024 * 1024
 JUNK = frozenset(
     ("__pycache__", ".git", ".hg", ".svn", ".DS_Store", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 )
-_ENVIRONMENTS = frozenset((".venv", "venv", "node_modules", ".tox", ".nox", ".conda", "site-packages"))
-_DATA = frozenset(("data", "dataset", "datasets", "mlruns", "wandb", "lightning_logs"))
+ENVIRONMENTS = frozenset((".venv", "venv", "node_modules", ".tox", ".nox", ".conda", "site-packages"))
+DATA = frozenset(("data", "dataset", "datasets", "mlruns", "wandb", "lightning_logs"))
 GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 _STATUS = ("status", "--porcelain=v2", "-z", "--branch", "--untracked-files=all", "--ignored=matching")
 _STATUS_REST = ("--no-renames", "--ignore-submodules=all", "--", ".")
 _SUBMODULE = "160000"
+
+# Why a path is linked.
+IGNORED = "git ignores it"
+PACKAGES = "installed packages"
+NAMED_DATA = "named as data"
+LARGE = "large"
+BEYOND = "beyond the limits of a copy"
+LEADS_OUT = "a symbolic link that leads out of the directory"
+
+
+class Aside(NamedTuple):
+    """A path that is not copied, and why. `notable`: the submitter may not expect it, so every submit says it."""
+
+    path: str
+    why: str
+    notable: bool = False
 
 
 class Limits(NamedTuple):
@@ -30,7 +46,8 @@ class Limits(NamedTuple):
 
     bytes: int = 200 * MIB  # in git: of changed and untracked files; elsewhere: of all
     files: int = 20_000  # likewise
-    file_bytes: int = 10 * MIB  # outside git
+    file_bytes: int = 10 * MIB  # of a file that git does not track
+    directory_bytes: int = 32 * MIB  # of a directory without code that git does not track
     git_file_bytes: int = 64 * MIB
     git_bytes: int = 2048 * MIB  # of all files
     git_files: int = 100_000
@@ -43,10 +60,11 @@ class Listing:
         self.files: set[str] = set()
         self.fresh: set[str] = set()  # members of `files` that are changed or untracked
         self.untracked: set[str] = set()
-        self.links: set[str] = set()
+        self.links: dict[str, str] = {}  # path -> why
+        self.left_out: list[Aside] = []
         self.looks: dict[str, os.stat_result] = {}  # stat results of tracked files, taken while git was running
         self.digests: dict[str, str] = {}  # cached digests of those that have not changed
-        self.notes: list[str] = []
+        self.note = ""  # about the whole directory
         self.git = git
         self.commit: str | None = None
         self.dirty = False
@@ -57,8 +75,7 @@ def list_directory(root: str, limits: Limits, digests: Digests | None = None) ->
     listing, note = _git_listing(root, digests)
     if listing is None:
         listing = _plain_listing(root, limits)
-    if note:
-        listing.notes.insert(0, note)
+    listing.note = note
     return listing
 
 
@@ -181,22 +198,22 @@ class _Repository:
     def _ignored(self, path: str) -> None:
         below = self._below(path).rstrip("/")
         if not is_junk(below):
-            self._listing.links.add(below)
+            self._listing.links[below] = IGNORED
 
     def _inner(self, path: str) -> None:
         """List the files of a submodule or of another repository inside this one."""
         listing = _git_listing(f"{self._root}/{path}")[0] if os.path.exists(f"{self._root}/{path}/.git") else None
         if listing is None:
-            self._listing.notes.append(f"{path}: a submodule that is not checked out; it is not copied")
+            self._listing.left_out.append(Aside(path, "a submodule that is not checked out", notable=True))
             return
         for mine, theirs in (
             (self._listing.files, listing.files),
             (self._listing.fresh, listing.fresh),
             (self._listing.untracked, listing.untracked),
-            (self._listing.links, listing.links),
         ):
             mine.update(f"{path}/{name}" for name in theirs)
-        self._listing.notes += [f"{path}: {note}" for note in listing.notes]
+        self._listing.links.update({f"{path}/{name}": why for name, why in listing.links.items()})
+        self._listing.left_out += [one._replace(path=f"{path}/{one.path}") for one in listing.left_out]
         self._listing.dirty = self._listing.dirty or listing.dirty
 
 
@@ -213,7 +230,7 @@ class _Directory:
         self.files: dict[str, int] = {}  # files to copy -> size
         self.large: list[str] = []
         self.directories: list[str] = []
-        self.notes: list[str] = []
+        self.left_out: list[Aside] = []
         self.whole = True  # False: too many files, the scan stopped
 
     @property
@@ -235,20 +252,22 @@ def _plain_listing(root: str, limits: Limits) -> Listing:
             if not fits and not directory.path:
                 raise _too_large(root, directory.files, limits, "the work directory itself holds")
             if not fits or _is_data(directory):
-                listing.links.add(directory.path)
+                listing.links[directory.path] = NAMED_DATA if fits else BEYOND
                 continue
             bytes_left -= size
             listing.files.update(directory.files)
-            listing.links.update(directory.large)
-            listing.notes += directory.notes
+            listing.links.update(dict.fromkeys(directory.large, LARGE))
+            listing.left_out += directory.left_out
             for path in directory.directories:
-                linked = os.path.basename(path) in _ENVIRONMENTS or os.path.exists(f"{root}/{path}/pyvenv.cfg")
-                (listing.links.add if linked else level.append)(path)
+                if os.path.basename(path) in ENVIRONMENTS or os.path.exists(f"{root}/{path}/pyvenv.cfg"):
+                    listing.links[path] = PACKAGES
+                else:
+                    level.append(path)
     return listing
 
 
 def _is_data(directory: _Directory) -> bool:
-    named = os.path.basename(directory.path).lower() in _DATA
+    named = os.path.basename(directory.path).lower() in DATA
     return named and not any(name.endswith(".py") for name in directory.files)
 
 
@@ -268,7 +287,7 @@ def _scan(root: str, path: str, limits: Limits) -> _Directory:
                     result.whole = False
                     break
     except OSError as error:  # also during the scan: some directories in /proc can be opened but not read
-        result.notes.append(f"{path or '.'}: not copied: {error.strerror}")
+        result.left_out.append(Aside(path or ".", str(error.strerror), notable=True))
     return result
 
 
@@ -278,12 +297,12 @@ def _place(directory: _Directory, name: str, entry: "os.DirEntry[str]", limits: 
     except FileNotFoundError:
         return  # gone meanwhile
     except OSError as error:
-        directory.notes.append(f"{name}: not copied: {error.strerror}")
+        directory.left_out.append(Aside(name, str(error.strerror), notable=True))
         return
     if stat.S_ISLNK(status.st_mode):
         directory.files[name] = 0
     elif not stat.S_ISREG(status.st_mode):
-        directory.notes.append(f"{name}: not copied: it is neither a file nor a directory")
+        directory.left_out.append(Aside(name, "neither a file nor a directory"))
     elif status.st_size > limits.file_bytes:
         directory.large.append(name)
     else:

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 DIRECTORIES = frozenset((".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".gcloud", ".huggingface"))
 FILES = frozenset((".env", ".envrc", ".netrc", "_netrc", ".pgpass", ".pypirc", ".npmrc", ".git-credentials", ".boto", ".s3cfg"))
 _KEYS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519")
+_KEY_SUFFIXES = (".pem", ".key", ".p12", ".pfx", ".ppk", ".keytab", ".jks", ".kdbx")
 _EXAMPLES = (".example", ".sample", ".template", ".dist")
-_NAMED_MAX = 8
 
 
 def private(path: str) -> str | None:
@@ -17,20 +17,13 @@ def private(path: str) -> str | None:
             return "/".join(parts[: at + 1])
     name = parts[-1]
     dotenv = name.startswith(".env.") and not name.endswith(_EXAMPLES)
-    return path if name in FILES or name in _KEYS or dotenv else None
+    return path if name in FILES or name in _KEYS or name.endswith(_KEY_SUFFIXES) or dotenv else None
 
 
-def set_aside(paths: Iterable[str], include: Iterable[str]) -> tuple[set[str], str]:
-    """Those of `paths` that are not copied, and a sentence about them; `include` are files and directories that are."""
+def set_aside(paths: Iterable[str], include: Iterable[str]) -> dict[str, str]:
+    """Those of `paths` that are not copied -> the file or directory to include. `include`: files and directories to copy."""
     wanted = tuple(place.strip("/").removeprefix("./") for place in include)
-    found = {path: place for path in paths if (place := private(path)) is not None and not _lies_in(path, wanted)}
-    places = sorted(set(found.values()))
-    if not places:
-        return set(), ""
-    more = f" and {len(places) - _NAMED_MAX} more" if len(places) > _NAMED_MAX else ""
-    listed = ", ".join(f'"{place}"' for place in places[:_NAMED_MAX])
-    told = f"{', '.join(places[:_NAMED_MAX])}{more}: not copied, since credentials may be in it"
-    return set(found), f"{told}; to copy it, write into trainmaster.toml below [code]: include = [{listed}]"
+    return {path: place for path in paths if (place := private(path)) is not None and not _lies_in(path, wanted)}
 
 
 def _lies_in(path: str, places: tuple[str, ...]) -> bool:

@@ -48,6 +48,7 @@ def launch(submission: Submission, site: Site, made: AttemptCgroups = _NO_CGROUP
         environment=environment(job, site, real=bool(share.devices) and site.real_devices),
         devices=_visible(_own(spec, key.node_index, share.devices)[0], site),
         work=job.origin.directory if in_place else str(site.home.work(job.id, share.node)),
+        umask=job.origin.umask,
         in_place=in_place,
         fresh=False,  # this engine proves that the older attempt is gone before the next one starts
         code=_code(job, site),

@@ -37,6 +37,7 @@ router = APIRouter(tags=["jobs"])
 _BATCH_PATTERNS_MAX = 100  # distinct metric patterns per batch: compiling one takes milliseconds
 ONE = frozenset(("spec", "origin", "code", "hold", "data", "urgent"))
 _OF_BATCH = ONE | {"key"}
+_UMASK_MAX = 0o777
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _KINDS: dict[str, tuple[type, ...]] = {
     "user": (str,),
@@ -50,6 +51,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "git_diff": (str, type(None)),
     "git_diff_bytes": (int,),
     "git_diff_cut": (bool,),
+    "umask": (int, type(None)),
+    "editable": (dict,),
     "digest": (str, type(None)),
     "files": (int,),
     "bytes": (int,),
@@ -217,8 +220,11 @@ def check_code(api: runtime.Runtime, origin: Origin, code: CodeCopy, known: set[
     if origin.git_diff is not None and origin.git_diff not in known:
         check_diff(api.services, origin.git_diff)
         known.add(origin.git_diff)
-    if not all(isinstance(k, str) and isinstance(v, str) for k, v in origin.variables.items()):
-        raise UsageError("origin.variables must map text to text")
+    for name in ("variables", "editable"):
+        if not all(isinstance(k, str) and isinstance(v, str) for k, v in getattr(origin, name).items()):
+            raise UsageError(f"origin.{name} must map text to text")
+    if origin.umask is not None and origin.umask > _UMASK_MAX:
+        raise UsageError("origin.umask is at most 0o777")
     if code.in_place and not origin.directory.startswith("/"):
         raise UsageError("code.in_place needs origin.directory, an absolute path")
     if code.digest is None:

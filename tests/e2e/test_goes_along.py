@@ -1,0 +1,142 @@
+"""What goes along with a job at the real command line: files, variables, umask, input, and data beside the directory."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from running import Tm
+
+from trainmaster import daemons
+
+ALL = "to see all that goes along: tm plan, with the same arguments"
+
+
+@pytest.fixture(scope="module")
+def tm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tm]:
+    """A home that does not exist yet: the first test starts its server."""
+    tm = Tm(tmp_path_factory.mktemp("along"))
+    tm.environment["XDG_CACHE_HOME"] = str(tm.work.parent / "cache")
+    try:
+        yield tm
+    finally:
+        tm("down", "--cancel", timeout_s=100.0)
+        daemons.stop(tm.home)
+
+
+@contextmanager
+def written_to(path: Path) -> Iterator[None]:
+    """A file to which another thread appends all the time."""
+    over = threading.Event()
+
+    def write() -> None:
+        with path.open("a") as log:
+            while not over.wait(0.0005):
+                log.write("step 1 loss 0.5\n")
+                log.flush()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        writer.join()
+
+
+def test_the_log_of_the_command_and_a_log_that_grows_are_no_reason_to_refuse(tm: Tm) -> None:
+    """Seen: `tm run … > one.log 2>&1` in an empty home failed every time, and a growing log refused two of three submits."""
+    tm.file("t.py", "import os; print(sorted(name for name in os.listdir() if name != 'train.log'))\n")
+    with (tm.work / "one.log").open("w") as log, written_to(tm.work / "train.log"):
+        done = subprocess.run(
+            [sys.executable, "-m", "trainmaster", "run", "--", "python3", "t.py"], cwd=tm.work, env=tm.environment,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=60, check=False,
+        )  # fmt: skip
+        codes = [tm("submit", "--", "true").code for _ in range(3)]
+    assert (done.returncode, codes) == (0, [0, 0, 0]), (tm.work / "one.log").read_text()
+    assert "\n['t.py']\n" in (tm.work / "one.log").read_text()
+    (tm.work / "train.log").unlink()
+    (tm.work / "one.log").unlink()
+
+
+def test_plan_and_submit_list_what_goes_along(tm: Tm) -> None:
+    tm.file("models/base.pt", "weights")
+    tm.file(".env", "TOKEN=secret")
+    tm.file("data/x.csv", "1")
+    shell = [name for name in ("LANG", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TZ", "VIRTUAL_ENV") if name in tm.environment]
+    left_out = [
+        {"path": ".env", "why": "credentials may be in it"},
+        {"path": "models/base.pt", "why": "the job writes 'models/*.pt'"},
+    ]
+    command = ("--checkpoint", "models/*.pt", "--env", "A=1", "--", "python3", "t.py")
+    found = json.loads(tm.ok("plan", "--json", *command))
+    assert {name: found[name] for name in ("copied", "linked", "left_out", "editable")} == {
+        "copied": [{"path": "t.py", "bytes": (tm.work / "t.py").stat().st_size}],
+        "linked": [{"path": "data", "why": "named as data"}], "left_out": left_out, "editable": found["editable"],
+    }  # fmt: skip
+    assert set(shell) <= set(found["variables"]["shell"])
+    assert found["variables"]["job"] == ["A"]
+    size = f"{(tm.work / 't.py').stat().st_size} B"
+    listed = [
+        f"copied    {size:>9}  t.py", "linked    data  (named as data)", "left out  .env  (credentials may be in it)",
+        "          models/base.pt  (the job writes 'models/*.pt')",
+    ]  # fmt: skip
+    assert [line for line in tm.ok("plan", *command).splitlines() if line in listed] == listed
+    said = tm("submit", "-v", *command)
+    assert [line for line in said.err.splitlines() if line in listed] == listed
+    assert "A of the job" in said.err
+    assert ALL not in said.err
+    said = tm("submit", *command)
+    notable = "not copied: .env (credentials may be in it); not copied: models/base.pt (the job writes 'models/*.pt')"
+    assert said.err.splitlines()[-2].startswith(notable)
+    assert said.err.splitlines()[-2].endswith(ALL)
+    for name in ("models/base.pt", ".env"):
+        (tm.work / name).unlink()
+
+
+def test_data_beside_the_directory_is_named_by_the_failure(tm: Tm) -> None:
+    (tm.work.parent / "data").mkdir()
+    (tm.work.parent / "data" / "train.csv").write_text("42")
+    tm.file("beside.py", "import os; print(open('../data/train.csv').read())\n")
+    said = tm("run", "--restarts", "0", "--", "python3", "beside.py")
+    assert said.code == 10
+    assert (
+        "No such file or directory: '../data/train.csv'; ../data exists where you submitted from; use --in-place, or "
+        "--workdir .. (the command then starts there)"
+    ) in said.err
+    assert tm("run", "--in-place", "--", "python3", "beside.py").out == "42\n"
+    assert tm("run", "--workdir", "..", "--", f"cd {tm.work.name} && python3 beside.py").out == "42\n"
+
+
+def test_the_umask_of_the_shell_holds_and_input_is_refused(tm: Tm) -> None:
+    tm.file("write.py", "import os; open('made', 'w'); print(oct(os.stat('made').st_mode & 0o777))\n")
+    line = 'umask 027; exec "$0" -m trainmaster run -- python3 write.py'
+    done = subprocess.run(
+        ["bash", "-c", line, sys.executable], cwd=tm.work, env=tm.environment, capture_output=True, text=True, timeout=60,
+        stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    assert done.stdout == "0o640\n", done.stderr
+    for stdin, command, words in (
+        (subprocess.PIPE, ["bash"], "bash without a file reads its program from its input, and a job has no standard input"),
+        ((tm.work / "write.py").open(), ["cat"], "so the file that is redirected into this command is not read"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "trainmaster", "run", "--", *command], cwd=tm.work, env=tm.environment, stdin=stdin,
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
+def test_a_python_that_does_not_exist_is_refused_with_its_place(tm: Tm) -> None:
+    tm.file("bad.yaml", "command: python train.py\nenvironment:\n  python: none/bin/python\n")
+    schema = "  `tm schema` lists every field.\n"
+    missing = f"environment.python: the interpreter {tm.work}/none/bin/python does not exist\n"
+    assert tm("submit", "bad.yaml").refusal == (2, f"bad.yaml:3:11: {missing}{schema}")
+    assert tm("plan", "--python", "none/bin/python", "--", "python", "t.py").refusal == (2, f"error: {missing}{schema}")
+    said = tm("submit", "--python", "python2.99", "--", "python", "t.py")
+    assert said.refusal == (2, f"error: environment.python: there is no program 'python2.99' on the PATH\n{schema}")
