@@ -103,7 +103,9 @@ def test_options_and_what_they_mean(given: tuple[str, ...], expected: dict[str, 
 
 def test_a_launcher_starts_the_tasks_itself() -> None:
     body = "torchrun --nproc-per-node=4 train.py"
-    assert options("--ntasks-per-node=4", "--gpus-per-node=4", body=body) == {"cpus": 4.0, "gpus": 4, "ranks": 1}
+    expected = {"cpus": 8.0, "gpus": 4, "ranks": 1, "env": ("OMP_NUM_THREADS=2", "A=1")}
+    assert options("--ntasks-per-node=4 -c 2", "--gpus-per-node=4", "--export=NONE,A=1", body=body) == expected
+    assert options("-c 16 --gpus=8", body=body) == {"cpus": 16.0, "gpus": 8, "ranks": 1, "env": ("OMP_NUM_THREADS=2",)}
     assert read("job.sh", lines("--ntasks-per-node=4", body=body)).notes == [
         "job.sh:3: torchrun starts the processes, so the script runs once on each node"
     ]

@@ -193,6 +193,9 @@ def _resources(reader: _Reader) -> None:
     elif tasks > 1 or nodes > 1:
         line = max(reader.given[name].line for name in ("ntasks-per-node", "ntasks", "nodes") if name in reader.given)
         reader.notes.append((line, "each rank runs the whole script, as under srun"))
+    workers = max(tasks, gpus)
+    if launcher is not None and workers > 1:  # the one rank of a node would have the threads of all of its workers
+        reader.options["env"] = (f"OMP_NUM_THREADS={max(1, cpus // workers)}",)
     if tasks > 1 or gpus > 1 or nodes > 1:
         reader.options["ranks"] = 1 if launcher is not None else tasks
     for name, count in (("mem", 1), ("mem-per-cpu", cpus), ("mem-per-gpu", gpus)):
@@ -291,7 +294,8 @@ def _export(reader: _Reader) -> None:
     named = [part for part in one.value.split(",") if part]
     if "ALL" in named:
         reader.notes.append((one.line, "--export=ALL: only variables that --env names, and PATH and a few others, go along"))
-    reader.options["env"] = tuple(part for part in named if part not in ("ALL", "NONE", "NIL"))
+    passed = [part for part in named if part not in ("ALL", "NONE", "NIL")]
+    reader.options["env"] = (*reader.options.get("env", ()), *passed)
 
 
 def _merged(name: str, notes: list[tuple[int, str]]) -> list[str]:
