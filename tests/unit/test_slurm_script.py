@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given as generated
+from hypothesis import strategies as st
 
 from trainmaster.client.files import draft_script
 from trainmaster.errors import UsageError
@@ -144,6 +146,17 @@ def test_all_that_is_impossible_is_told_by_its_line() -> None:
 )
 def test_values_that_mean_nothing(given: str, told: str) -> None:
     assert refusal(lines(given)) == [f"job.sh:2: {told}"]
+
+
+WORDS = st.sampled_from(["-n", "-N 2", "--gres=gpu", "--gpus=a:1", "-t", "1-", "--mem", "'", '"', "#", "\\", "--", "-", "=", "--x=", "-L a:", "--export=,"])
+
+
+@generated(st.lists(WORDS | st.text(max_size=5), max_size=6), st.text(max_size=20))
+def test_any_script_is_read_or_refused(given: list[str], body: str) -> None:
+    try:
+        read("job.sh", lines(*given, body=body))
+    except UsageError as error:
+        assert str(error.message).startswith("job.sh:")
 
 
 def test_a_script_becomes_a_job_and_options_override_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainmaster.client.origin import staying
 from trainmaster.errors import SpecError, UsageError
@@ -141,6 +143,18 @@ def test_a_wrong_line_of_a_file_of_variables_is_named(tmp_path: Path, data: byte
         from_options({"env_file": [str(tmp_path / "job.env")]}, "true", SHELL)
     assert caught.value.message == f"{tmp_path / 'job.env'}:{message}"
     assert "s3cret" not in f"{caught.value.message} {caught.value.hint}"
+
+
+@given(st.lists(st.binary(max_size=12) | st.sampled_from([b"A=1", b"A", b"HF_TOKEN", b"\r", b"# x"]), max_size=5))
+def test_any_file_of_variables_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, rows: list[bytes]) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.env"
+    path.write_bytes(b"\n".join(rows))
+    try:
+        found = from_options({"env_file": str(path)}, "true", SHELL)
+    except UsageError as error:
+        assert error.message.startswith(f"{path}:")
+    else:
+        from_mapping(found)
 
 
 def test_a_file_of_variables_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -166,8 +166,11 @@ def _script_of(word: str) -> str | None:
     """The text of a batch script of Slurm; None if the word names none."""
     if word.endswith(_SPEC_SUFFIXES) or not Path(word).is_file():
         return None
-    with open(word, "rb") as file:
-        text = file.read(_SCRIPT_MAX_BYTES).decode(errors="replace") if file.read(2) == b"#!" else ""
+    try:
+        with open(word, "rb") as file:
+            text = file.read(_SCRIPT_MAX_BYTES).decode(errors="replace") if file.read(2) == b"#!" else ""
+    except OSError as error:
+        raise UsageError(f"{word} cannot be read: {error.strerror}", "check its permissions") from error
     return f"#!{text}" if any(line.startswith("#SBATCH") for line in text.splitlines()) else None
 
 
