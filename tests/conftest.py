@@ -21,8 +21,13 @@ import pytest  # noqa: E402
 from effort import set_hypothesis  # noqa: E402
 
 from trainmaster import troubles  # noqa: E402
+from trainmaster.client.origin import WELL_KNOWN  # noqa: E402
 
 set_hypothesis()
+
+# A submit names those that are set and stay behind: what it says must not depend on the machine of the tests.
+for name in (*WELL_KNOWN, "CUDA_VISIBLE_DEVICES"):
+    os.environ.pop(name, None)
 
 
 @pytest.fixture(autouse=True)

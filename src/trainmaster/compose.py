@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from trainmaster import configuration, troubles
+from trainmaster.agent.pack import sdk_directory
 from trainmaster.blobs.factory import open_blobs
 from trainmaster.control import charging, clock_steps
 from trainmaster.control.clock import SteadyClock
@@ -305,7 +306,7 @@ def rendered(spec: JobSpec, origin: Mapping[str, Any], in_place: bool) -> list[s
     attempt = Attempt(1, Allocation(shares), 0.0, tuple(NodeRun() for _ in shares))
     code = CodeCopy(in_place=in_place)
     job = Job(f"{spec.experiment}-0", 1, spec, Origin(**origin), code, 0.0, State.STARTING, "", 0.0, attempt=attempt)
-    site = Site(home, _settings(home), real_devices=True)
+    site = Site(home, _settings(home), real_devices=True, sdk=sdk_directory(str(home.sdk)))
     return [render(Submission(attempt.key(job.id, n), job, ""), site) for n in range(each.nodes)]
 
 

@@ -130,6 +130,11 @@ class Home:
         return self.root / "agent.pyz"
 
     @property
+    def sdk(self) -> Path:
+        """The SDK for jobs whose Python has no Trainmaster (local engine), one directory per version of it."""
+        return self.root / "sdk"
+
+    @property
     def logs(self) -> Path:
         """Logs of the server's own processes."""
         return self.root / "logs"

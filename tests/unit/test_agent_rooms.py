@@ -48,46 +48,91 @@ def environment(orders: Launch, number: int) -> dict[str, str]:
     return ranks._of_rank(shared, orders, ranks.Rank(number, "/a"))
 
 
+def threads(count: int) -> dict[str, str]:
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    return dict.fromkeys(names, str(count))
+
+
 def test_a_plain_program_is_not_told_that_it_is_distributed(tmp_path: Path) -> None:
     """Public scripts take RANK for "torchrun started me". What the person set stays; a role is told no more."""
-    role: RoleLaunch = {"name": "judge", "command": ["true"], "shell": False, "devices": None}
+    role: RoleLaunch = {"name": "judge", "command": ["true"], "shell": False, "devices": None, "cpus": 2.5}
     orders = launch(tmp_path, distributed=False, environment={"PATH": "/bin", "RANK": "7"}, devices=[3], roles=[role])
     shared = {
         "PATH": "/bin", "RANK": "7", "CUDA_VISIBLE_DEVICES": "3", "TRAINMASTER_JOB": "digits-1", "TRAINMASTER_ATTEMPT": "1",
         "TRAINMASTER_KEY": "digits-1.1/n0", "TRAINMASTER_CHECKPOINT_DIR": "/a/checkpoints", "TRAINMASTER_PARAMS": "{}",
-        "TRAINMASTER_NODES": "1", "TRAINMASTER_NODE_RANK": "0",
+        "TRAINMASTER_NODES": "1", "TRAINMASTER_NODE_RANK": "0", **threads(1),
     }  # fmt: skip
     own = {"TORCHELASTIC_ERROR_FILE": "/a/rank0.error.json", "TRAINMASTER_SDK": "/a/rank0.sdk"}
     assert environment(orders, 0) == {**shared, **own}
     beside = ranks._children(orders, "/a", None, ("10.0.0.1", 12345))[1]
     assert not {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"} & beside.environment.keys()
+    assert threads(2).items() <= beside.environment.items()
 
 
 def test_a_launch_of_an_earlier_version_has_what_it_had(tmp_path: Path) -> None:
     orders = launch(tmp_path)
-    del orders["distributed"]  # type: ignore[misc]
-    assert environment(orders, 0)["RANK"] == "0"
+    del orders["distributed"], orders["cpus"], orders["sdk"]  # type: ignore[misc]
+    had = environment(orders, 0)
+    assert (had["RANK"], "PYTHONPATH" in had, "OMP_NUM_THREADS" in had) == ("0", False, False)
+    assert environment({**orders, "ranks": 2}, 0)["OMP_NUM_THREADS"] == "1"
 
 
 def test_the_environment_of_a_gang_is_as_torchrun_sets_it(tmp_path: Path) -> None:
     orders = launch(
-        tmp_path, ranks=2, nodes=3, node_index=1, key="digits-1.4/n1", attempt=4, devices=[4, 6], params={"lr": 0.1},
+        tmp_path, ranks=2, cpus=7.0, nodes=3, node_index=1, key="digits-1.4/n1", attempt=4, devices=[4, 6], params={"lr": 0.1},
         environment={"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0"},
     )  # fmt: skip
     assert environment(orders, 3) == {
         "PATH": "/bin", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "12345", "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "6",
         "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "TORCHELASTIC_ERROR_FILE": "/a/rank3.error.json", "CUDA_VISIBLE_DEVICES": "4,6",
-        "OMP_NUM_THREADS": "1", "TRAINMASTER_JOB": "digits-1", "TRAINMASTER_ATTEMPT": "4",
+        **threads(3), "TRAINMASTER_JOB": "digits-1", "TRAINMASTER_ATTEMPT": "4",
         "TRAINMASTER_NODES": "3", "TRAINMASTER_NODE_RANK": "1", "TRAINMASTER_KEY": "digits-1.4/n1",
         "TRAINMASTER_CHECKPOINT_DIR": "/a/checkpoints", "TRAINMASTER_SDK": "/a/rank3.sdk", "TRAINMASTER_PARAMS": '{"lr": 0.1}',
     }  # fmt: skip
 
 
-def test_threads_and_devices_are_left_alone_where_they_should_be(tmp_path: Path) -> None:
-    one = environment(launch(tmp_path), 0)
-    assert ("OMP_NUM_THREADS" in one, "CUDA_VISIBLE_DEVICES" in one) == (False, False)
-    many = environment(launch(tmp_path, ranks=2, devices=[], environment={"OMP_NUM_THREADS": "4"}), 0)
-    assert (many["OMP_NUM_THREADS"], many["CUDA_VISIBLE_DEVICES"]) == ("4", "")
+@pytest.mark.parametrize(
+    ("cpus", "count", "given", "expected"),
+    [
+        (0.5, 1, {}, threads(1)),
+        (6.0, 1, {}, threads(6)),
+        (96.0, 1, {}, {**threads(96), "NUMEXPR_NUM_THREADS": "64"}),
+        (96.0, 2, {"NUMEXPR_MAX_THREADS": "16"}, {**threads(48), "NUMEXPR_NUM_THREADS": "16", "NUMEXPR_MAX_THREADS": "16"}),
+        (8.0, 2, {"MKL_NUM_THREADS": "1"}, {**threads(4), "MKL_NUM_THREADS": "1"}),
+        (8.0, 2, {"OMP_NUM_THREADS": "3"}, {"OMP_NUM_THREADS": "3"}),
+    ],
+)
+def test_threads_follow_the_processors_of_a_rank(
+    tmp_path: Path, cpus: float, count: int, given: dict[str, str], expected: dict[str, str]
+) -> None:
+    found = environment(launch(tmp_path, cpus=cpus, ranks=count, environment=given), 0)
+    assert {name: value for name, value in found.items() if name.endswith("_THREADS")} == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "shell"),
+    [
+        (["torchrun", "--nproc-per-node", "2", "t.py"], False),
+        (["python3", "-m", "torch.distributed.run", "t.py"], False),
+        (["bash", "-c", "cd sub && .venv/bin/accelerate launch t.py"], True),
+    ],
+)
+def test_a_launcher_divides_the_threads_itself(tmp_path: Path, command: list[str], shell: bool) -> None:
+    found = environment(launch(tmp_path, cpus=8.0, command=command, shell=shell), 0)
+    assert not threads(1).keys() & found.keys()
+
+
+@pytest.mark.parametrize(("path", "expected"), [(None, "/s"), ("", "/s"), ("src:/lib", "src:/lib:/s")])
+def test_the_sdk_is_last_on_the_path_of_ranks_and_roles(tmp_path: Path, path: str | None, expected: str) -> None:
+    role: RoleLaunch = {"name": "judge", "command": ["true"], "shell": False, "devices": None, "cpus": 1.0}
+    given = {} if path is None else {"PYTHONPATH": path}
+    started = ranks._children(launch(tmp_path, environment=given, sdk="/s", roles=[role]), "/a", None, ("10.0.0.1", 12345))
+    assert [child.environment["PYTHONPATH"] for child in started] == [expected, expected]
+
+
+def test_devices_are_shown(tmp_path: Path) -> None:
+    assert "CUDA_VISIBLE_DEVICES" not in environment(launch(tmp_path), 0)
+    assert environment(launch(tmp_path, devices=[]), 0)["CUDA_VISIBLE_DEVICES"] == ""
 
 
 json_values = st.recursive(

@@ -295,6 +295,20 @@ def test_a_parameter_that_is_nearly_one_of_the_files_is_asked_about(tm: Tm, tmp_
         assert f'"{options[1].partition("=")[0]}": 4' in out.replace("\\", ""), out
 
 
+def test_a_batch_script_of_slurm_is_a_job(tm: Tm, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH -J digits -c 4\npython train.py $1\n")
+    code, out, err = tm("render", "job.sh", "a", "--cpus", "2", "--json", "--", "--lr", "1")
+    (launch,) = json.loads(out)
+    assert (code, err, launch["command"], launch["cpus"]) == (0, "", ["/bin/bash", "job.sh", "a", "--lr", "1"], 2.0)
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --array=0-9\npython train.py\n")
+    code, _, err = tm("submit", "job.sh")
+    assert (code, err.splitlines()[0]) == (
+        2, "error: job.sh:2: --array: there are no job arrays yet; submit one job per index: tm submit --env INDEX=1 -- COMMAND",
+    )  # fmt: skip
+    (tmp_path / "plain.sh").write_text("#!/bin/bash\npython train.py\n")
+    assert tm("submit", "plain.sh")[2].startswith("error: 'plain.sh' is not a spec file\n")
+
+
 def test_a_variable_of_the_shell_is_passed_on_by_its_name_and_a_token_not_shown(
     tm: Tm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.client.submission import Draft, Options, existing
+from trainmaster.client.submission import Draft, Options, draft_command, existing
 from trainmaster.errors import UsageError
 from trainmaster.model.spec import JobSpec
 from trainmaster.spec.changes import remade
@@ -16,6 +16,7 @@ from trainmaster.spec.document import from_mapping, load_file
 from trainmaster.spec.faults import nearest
 from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.shorthand import from_options
+from trainmaster.spec.slurm_script import read
 
 
 def draft_file(path: Path, options: Options, in_place: bool = False, hold: str | None = None) -> Draft:
@@ -27,10 +28,33 @@ def draft_file(path: Path, options: Options, in_place: bool = False, hold: str |
         mapping = to_mapping(spec)
         if "function" in options:
             mapping.pop("command", None)  # the option replaces the file's command
-        spec = remade(spec, mapping, from_options(options, mapping.get("command"), os.environ))
+        spec = remade(spec, mapping, from_options(options, None, os.environ))
         if "workdir" in options:
             base = Path()  # given on the command line, so relative to the current directory
     return Draft(to_mapping(spec), existing(base / Path(spec.workdir).expanduser()), in_place, hold, named)
+
+
+def draft_script(path: Path, text: str, arguments: Sequence[str], options: Options, in_place: bool = False) -> Draft:
+    """A draft from a batch script of Slurm, overridden by `options`. The script runs in the copy, with these arguments.
+
+    Raises: UsageError with file and lines.
+    """
+    script = read(str(path), text)
+    own = script.options
+    given: dict[str, Any] = {**options}
+    hold = "held at submit" if own.pop("hold") else None
+    for name in ("env", "tags", "custom"):  # of these, several can be given
+        if name in own and name in given:
+            given[name] = (*own[name], *given[name])
+    said = Options(**{**own, **given})  # type: ignore[typeddict-item]
+    directory = existing(Path(said.get("workdir", ".")).expanduser())
+    place = path.absolute()
+    if not in_place and not place.is_relative_to(directory):
+        where = f"submit it from its own directory, or add --workdir {path.parent}"
+        raise UsageError(f"{path} is not below {directory}, the directory that is copied for the job", where)
+    word = str(place if in_place else place.relative_to(directory))
+    draft = draft_command([*script.interpreter, word, *arguments], said, in_place, hold)
+    return draft._replace(notes=tuple(script.notes))
 
 
 def check_params(path: Path, params: Mapping[str, Any] | Sequence[str]) -> None:

@@ -10,6 +10,23 @@ from typing import Any
 from trainmaster.home import account_name
 
 RECORDED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TZ")
+WELL_KNOWN = (  # read by the libraries of many training programs; the ones that decide most come first
+    "HF_HOME", "HF_TOKEN", "WANDB_API_KEY", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE",
+    "HF_ENDPOINT", "HUGGING_FACE_HUB_TOKEN", "TRANSFORMERS_CACHE", "TRANSFORMERS_OFFLINE", "WANDB_PROJECT", "WANDB_ENTITY",
+    "WANDB_MODE", "WANDB_DIR", "WANDB_BASE_URL", "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD",
+    "COMET_API_KEY", "NEPTUNE_API_TOKEN", "NEPTUNE_PROJECT", "CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY",
+    "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "KAGGLE_USERNAME", "KAGGLE_KEY",
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL", "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_STORAGE_CONNECTION_STRING",
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "CUDA_HOME", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE",
+    "NCCL_P2P_DISABLE", "GLOO_SOCKET_IFNAME", "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "XLA_FLAGS", "JAX_PLATFORMS",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "KERAS_BACKEND", "KERAS_HOME", "TFDS_DATA_DIR", "TF_CPP_MIN_LOG_LEVEL", "NLTK_DATA", "PYTHONHASHSEED",
+    "XDG_CACHE_HOME", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+)  # fmt: skip
+_NAMED_MAX = 3
 
 
 def origin(
@@ -40,6 +57,24 @@ def _umask() -> int | None:
     except OSError:
         return None
     return next((int(line.partition(":")[2], 8) for line in lines if line.startswith("Umask:")), None)
+
+
+def staying(spec: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> list[str]:
+    """What to say about well-known variables that are set here and that the job does not get. Names only, never values."""
+    environment = os.environ if environment is None else environment
+    section = spec.get("environment")
+    given = section.get("variables") if isinstance(section, Mapping) else None
+    names = [name for name in WELL_KNOWN if environment.get(name) and name not in (given or ())]
+    told = []
+    if len(names) == 1:
+        told.append(f"{names[0]} stays here: --env {names[0]} takes it along")
+    elif names:
+        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+        listed = names[:_NAMED_MAX] if more else [*names[:-2], " and ".join(names[-2:])]
+        told.append(f"{', '.join(listed)}{more} stay here: --env NAME takes one along")
+    if environment.get("CUDA_VISIBLE_DEVICES"):  # a job cannot take it along
+        told.append("CUDA_VISIBLE_DEVICES stays here: the job sees the GPUs that it asks for (--gpus)")
+    return told
 
 
 def _is_text(value: str) -> bool:

@@ -60,6 +60,7 @@ class Options(TypedDict, total=False):
     roles: Mapping[str, Any]
     data: Mapping[str, str] | Sequence[str]
     env: Mapping[str, str] | Sequence[str]
+    env_file: str | Sequence[str]  # files of NAME=VALUE lines, as docker reads them
     params: Mapping[str, Any] | Sequence[str]
     metrics_pattern: str
     primary: str
@@ -89,6 +90,7 @@ class Draft(NamedTuple):
     file: Path | None = None
     urgent: str | None = None  # the reason
     key: str | None = None  # Idempotency-Key; None: a fresh one
+    notes: tuple[str, ...] = ()  # what a batch script of Slurm means here
 
 
 class Prepared(NamedTuple):

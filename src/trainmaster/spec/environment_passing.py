@@ -1,17 +1,43 @@
-"""Variables given by name only: the value is passed on from the submitting environment.
+"""Variables given by name only, whose value is passed on from the submitting environment, and `NAME=VALUE` before a command.
 
 A client passes its environment in. A server does not (and never uses its own): there a name without a value is a fault.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainmaster.errors import UsageError
 from trainmaster.spec.faults import Fault, describe
 from trainmaster.spec.yaml.fault_places import at
 from trainmaster.spec.yaml.reader import Path, Positions, dotted
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _VARIABLES: Path = ("environment", "variables")
 _NOBODYS = "names alone take their values from the submitting shell, through tm or trainmaster.submit; here: NAME: VALUE"
+
+
+def is_name(text: str) -> bool:
+    """Whether a shell takes the text as the name of a variable."""
+    return _NAME.match(text) is not None
+
+
+def assignments(command: str | Sequence[str]) -> tuple[dict[str, str], str | Sequence[str]]:
+    """The variables that `NAME=VALUE` words before a command set, as in a shell, and the command itself.
+
+    Raises: UsageError if there is no command.
+    """
+    words = [command] if isinstance(command, str) else list(command)
+    if len(words) == 1 and len(str(words[0]).split()) > 1:
+        return {}, command  # a line: bash reads its variables itself
+    pairs = [str(word).partition("=") for word in words]
+    count = next((n for n, (name, equals, _) in enumerate(pairs) if not equals or not is_name(name)), len(words))
+    if not count:
+        return {}, command
+    if count == len(words):
+        named = ", ".join(name for name, _, _ in pairs)  # no values: they may be secret
+        raise UsageError(f"there is no command after {named}", f"{pairs[0][0]}=VALUE python train.py")
+    return {name: value for name, _, value in pairs[:count]}, words[count:]
 
 
 def names_of(mapping: Mapping[str, Any]) -> Sequence[object] | None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.errors import UsageError
-from trainmaster.spec.environment_passing import lacking, names_of
+from trainmaster.spec.environment_files import variables_of
+from trainmaster.spec.environment_passing import assignments, lacking, names_of
 from trainmaster.spec.faults import nearest
 from trainmaster.spec.yaml.scalars import scalar
 
@@ -54,12 +55,17 @@ def from_options(
 
     `command` is None for a `function`. `env`, `params`, `tags`, `data`, `accelerators` and `custom` are mappings or
     `NAME=VALUE` texts; `checkpoint` and `restarts` a bare value or the whole section. A `NAME` alone in `env` takes its
-    value from `environment`, if given.
+    value from `environment`, if given. `NAME=VALUE` words before the command are variables, as in a shell; they take
+    precedence over `env`, and `env` over the files of `env_file`.
     Raises: UsageError for an unknown option, an invalid `NAME=VALUE`, or a variable that is not set.
     """
-    mapping: dict[str, Any] = {} if command is None else {"command": _command(command)}
+    assigned: dict[str, str] = {}
+    mapping: dict[str, Any] = {}
+    if command is not None:
+        assigned, command = assignments(command)
+        mapping["command"] = _command(command)
     for option, value in options.items():
-        if value is None:
+        if value is None or option == "env_file":
             continue
         if option == "env" and environment is not None and not isinstance(value, Mapping):
             value = _with_values([value] if isinstance(value, str) else value, environment)
@@ -68,13 +74,19 @@ def from_options(
             continue
         place = _PLACES.get(option)
         if place is None:
-            near = nearest(option, (*_PLACES, *_SECTIONS))
+            near = nearest(option, (*_PLACES, *_SECTIONS, "env_file"))
             raise UsageError(f"there is no option {option!r}" + (f"; did you mean {near!r}?" if near else ""))
         _put(mapping, place, _value(option, value))
     names = names_of(mapping)
     if names is not None and environment is not None:
         known = {str(name): _value_of(name, environment) for name in names}
         mapping["environment"] = {**mapping["environment"], "variables": known}
+    read = variables_of(options["env_file"], environment or {}) if options.get("env_file") is not None else {}
+    if read or assigned:
+        section = mapping.get("environment", {})
+        given = section.get("variables") or {}
+        if isinstance(given, Mapping):  # anything else is a fault, which the validation reports
+            mapping["environment"] = {**section, "variables": {**read, **given, **assigned}}
     return mapping
 
 

@@ -39,6 +39,7 @@ class RoleLaunch(TypedDict):
     command: List[str]  # like Launch.command
     shell: bool
     devices: Optional[List[int]]  # like Launch.devices, for this role
+    cpus: float  # of this role (missing in launches of older versions)
 
 
 class Requirements(TypedDict):
@@ -60,10 +61,12 @@ class Launch(TypedDict):
     node_index: int
     nodes: int  # of the gang
     ranks: int  # on this node
+    cpus: float  # of all ranks of this node (missing in launches of older versions)
     distributed: bool  # the spec asks for a gang: set torchrun's variables (launches of older versions always did)
     command: List[str]  # argv; a shell line is already ["bash", "-o", "pipefail", "-c", line]
     shell: bool  # exit 128+n of the command counts as signal n; resume arguments are appended to the line
     environment: Dict[str, str]  # of every rank, before torchrun's and our own variables
+    sdk: Optional[str]  # directory on this node for the end of PYTHONPATH (`agent.pack.lay_out_sdk`; missing in older launches)
     devices: Optional[List[int]]  # CUDA_VISIBLE_DEVICES; None leaves it unset, [] hides all
     work: str  # the job's work directory on this node
     umask: Optional[int]  # of the programs; None: that of the agent

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from trainmaster.agent.checkpoints.restore import Restored
     from trainmaster.wire.launch import Launch
 
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_NUMEXPR_MAX = 64  # numexpr cannot be imported with more, unless NUMEXPR_MAX_THREADS allows it
+_DIGITS_MAX = 9
+_LAUNCHERS = frozenset(("torchrun", "accelerate", "torch.distributed.run", "torch.distributed.launch"))
 _SHELL_VARIABLE = ("$" + names.ENV_RESUME_ARGUMENTS, "${" + names.ENV_RESUME_ARGUMENTS + "}")
 
 
@@ -94,6 +98,8 @@ def _children(launch: Launch, directory: str, restored: Optional[Restored], rend
         role.argv, role.shell = one["command"], one["shell"]
         role.environment = {**shared, names.ENV_ROLE: one["name"], names.ENV_SDK: role.sdk_path}
         _show_devices(role.environment, one["devices"])
+        if "cpus" in one:
+            _limit_threads(role.environment, one["cpus"], one["command"])
         children.append(role)
     return children
 
@@ -103,7 +109,7 @@ def _environment(launch: Launch, directory: str, rendezvous: tuple[str, int]) ->
     world = str(launch["nodes"] * launch["ranks"])
     gang = {"MASTER_ADDR": rendezvous[0], "MASTER_PORT": str(rendezvous[1]), "WORLD_SIZE": world}
     return {
-        **launch["environment"],
+        **_with_sdk(launch),
         **(gang if _distributed(launch) else {}),
         names.ENV_JOB: launch["job"],
         names.ENV_ATTEMPT: str(launch["attempt"]),
@@ -131,9 +137,43 @@ def _of_rank(shared: dict[str, str], launch: Launch, rank: Rank) -> dict[str, st
         names.ENV_SDK: rank.sdk_path,
     }
     _show_devices(environment, launch["devices"])
-    if count > 1:
+    if "cpus" in launch:
+        _limit_threads(environment, launch["cpus"] / count, launch["command"])
+    elif count > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
+
+
+def _with_sdk(launch: Launch) -> dict[str, str]:
+    """The variables of the launch, with the SDK at the end of PYTHONPATH.
+
+    Its directory holds nothing but a namespace package. So a `trainmaster` of the job, wherever it is on the path, wins.
+    """
+    sdk, path = launch.get("sdk"), launch["environment"].get("PYTHONPATH")
+    if not sdk:
+        return launch["environment"]
+    return {**launch["environment"], "PYTHONPATH": f"{path}{os.pathsep}{sdk}" if path else sdk}
+
+
+def _limit_threads(environment: dict[str, str], cpus: float, command: list[str]) -> None:
+    """Let numeric libraries start as many threads as the program has processors, not as many as the machine has.
+
+    Nothing is set if the program's environment sets OMP_NUM_THREADS, which the other libraries follow, or if a launcher
+    divides the processors between its workers.
+    """
+    if "OMP_NUM_THREADS" in environment or not _LAUNCHERS.isdisjoint(_words(command)):
+        return
+    threads = max(1, int(cpus))
+    for name in _THREADS:
+        environment.setdefault(name, str(threads))
+    most = environment.get("NUMEXPR_MAX_THREADS", "")
+    limit = int(most) if most.isdecimal() and len(most) < _DIGITS_MAX else _NUMEXPR_MAX
+    environment.setdefault("NUMEXPR_NUM_THREADS", str(min(threads, limit)))
+
+
+def _words(command: list[str]) -> list[str]:
+    """The names of programs and modules that a command or a line for bash may start."""
+    return [os.path.basename(word.strip("\"'();")) for argument in command for word in argument.split()]
 
 
 def _distributed(launch: Launch) -> bool:

@@ -13,6 +13,7 @@ from trainmaster.errors import UsageError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
+_SCRIPT_MAX_BYTES = 1024 * 1024
 _AFTER_DASHES = "trainmaster.command"  # key in the context: the words after `--`
 
 
@@ -45,7 +46,7 @@ _JOB_OPTIONS = (
     click.option("--nodes", type=int, help="Number of nodes."),
     click.option("--nodes-max", type=int, help="More nodes, if free at its start and not needed by other jobs."),
     click.option("--gpus", help="GPUs per node: 2, or h100:8; h100:4,a100:8 means any of these."),
-    click.option("--cpus", type=float, help="CPU cores per node."),
+    click.option("--cpus", type=float, help="CPU cores per node; the ranks share them as threads."),
     click.option("--memory", help="Memory limit per node: 64GiB."),
     click.option("--disk", help="Scratch space per node: 200GiB."),
     click.option("--network", help="Network bandwidth per node: 100Gbps."),
@@ -63,6 +64,7 @@ _JOB_OPTIONS = (
     click.option("--function", metavar="MODULE:NAME", help="A function to call with the parameters, instead of a command."),
     click.option("--data", multiple=True, metavar="NAME=PATH", help="Passed to the program as TRAINMASTER_DATA_NAME."),
     click.option("--env", multiple=True, metavar="K[=V]", help="A variable for the program; K alone passes your value on."),
+    click.option("--env-file", multiple=True, metavar="FILE", help="Variables from a file of K=V lines, as docker reads it."),
     click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="A parameter; overrides the file's."),
     click.option("--metrics-pattern", metavar="REGEX", help="Finds metrics in the output by named groups."),
     click.option("--primary", metavar="NAME", help="The primary metric."),
@@ -139,6 +141,13 @@ def _draft_of(context: click.Context, words: tuple[str, ...], options: dict[str,
     set_params = said.get("params", ())
     if new_params:
         said["params"] = (*set_params, *new_params)
+    script = _script_of(words[0]) if words else None
+    if script is not None:
+        from trainmaster.client.files import draft_script  # noqa: PLC0415  # few jobs are scripts of Slurm
+
+        arguments = (*words[1:], *context.meta.get(_AFTER_DASHES, ()))
+        draft = draft_script(Path(words[0]), script, arguments, said, in_place)
+        return draft._replace(hold=hold) if hold else draft
     command, verb = command_of(context), context.info_name
     if command is not None:
         if words:
@@ -154,6 +163,18 @@ def _draft_of(context: click.Context, words: tuple[str, ...], options: dict[str,
 
     check_params(Path(words[0]), set_params)
     return draft_file(Path(words[0]), said, in_place, hold)
+
+
+def _script_of(word: str) -> str | None:
+    """The text of a batch script of Slurm; None if the word names none."""
+    if word.endswith(_SPEC_SUFFIXES) or not Path(word).is_file():
+        return None
+    try:
+        with open(word, "rb") as file:
+            text = file.read(_SCRIPT_MAX_BYTES).decode(errors="replace") if file.read(2) == b"#!" else ""
+    except OSError as error:
+        raise UsageError(f"{word} cannot be read: {error.strerror}", "check its permissions") from error
+    return f"#!{text}" if any(line.startswith("#SBATCH") for line in text.splitlines()) else None
 
 
 def _is_spec(word: str) -> bool:

@@ -52,6 +52,8 @@ def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **
     for line in _told(found):
         out.data(line)
     if not out.quiet:
+        for line in draft.notes:
+            out.note(line)
         out.note("nothing was submitted; to submit it: tm submit, with the same arguments")
 
 

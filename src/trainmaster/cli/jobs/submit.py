@@ -9,6 +9,7 @@ from trainmaster.cli.jobs.job_options import JobCommand, draft_of, explained, ke
 from trainmaster.cli.jobs.standard_input import check_input
 from trainmaster.cli.session import Session, remote
 from trainmaster.client.api import server_known
+from trainmaster.client.origin import staying
 from trainmaster.client.submission import Draft, Explain, send
 
 
@@ -25,6 +26,7 @@ def submit(context: click.Context, /, session: Session, words: tuple[str, ...], 
     \b
     tm submit train.yaml
     tm submit --gpus 2 -- python train.py --epochs 20
+    tm submit job.sh            # a batch script of Slurm
     """
     draft, id = handed_in(context, session, words, options)
     told(session, draft, id)
@@ -84,6 +86,8 @@ def told(session: Session, draft: Draft | None, id: str, following: bool = False
         return
     if draft is not None and draft.in_place:
         out.note(f"it runs in {draft.directory} itself, so later changes there affect it")
+    for line in (*draft.notes, *staying(draft.spec)) if draft is not None else ():
+        out.note(line)
     if following:
         out.note(f"submitted {id}; Ctrl-C detaches and leaves it running")
     else:

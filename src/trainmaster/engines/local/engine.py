@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from trainmaster import troubles
+from trainmaster.agent import pack
 from trainmaster.engines.local import inventory, removing, render
 from trainmaster.engines.local.attempts import Attempts, Identity
 from trainmaster.engines.local.cgroups import Cgroups
@@ -184,7 +185,8 @@ class LocalEngine:
         if self._site_made is None:
             real = any(not device.stand_in for node in self.inventory() for device in node.devices)
             known = real or bool(inventory.real_devices())
-            self._site_made = Site(self._home, self._settings, _basics(), self._attempts.home_id, known)
+            sdk = pack.lay_out_sdk(str(self._home.sdk))
+            self._site_made = Site(self._home, self._settings, _basics(), self._attempts.home_id, known, sdk)
         return self._site_made
 
 

@@ -42,10 +42,12 @@ def launch(submission: Submission, site: Site, made: AttemptCgroups = _NO_CGROUP
         node_index=key.node_index,
         nodes=len(attempt.allocation.shares),
         ranks=spec.resources.ranks,
+        cpus=spec.resources.cpus,
         distributed=job.spec.resources.distributed,
         command=command(spec, job.origin),
         shell=isinstance(spec.command, str),
         environment=environment(job, site, real=bool(share.devices) and site.real_devices),
+        sdk=site.sdk,
         devices=_visible(_own(spec, key.node_index, share.devices)[0], site),
         work=job.origin.directory if in_place else str(site.home.work(job.id, share.node)),
         umask=job.origin.umask,
@@ -181,7 +183,8 @@ def _roles(spec: JobSpec, origin: Origin, devices: tuple[int, ...], site: Site) 
     launches = []
     for (name, role), own in zip(spec.roles.items(), _own(spec, 0, devices)[1:], strict=True):
         argv, shell = _argv(role.command, spec, origin), isinstance(role.command, str)
-        launches.append(RoleLaunch(name=name, command=argv, shell=shell, devices=_visible(own, site)))
+        visible, cpus = _visible(own, site), role.resources.cpus
+        launches.append(RoleLaunch(name=name, command=argv, shell=shell, devices=visible, cpus=cpus))
     return launches
 
 

@@ -61,6 +61,7 @@ class Site:
     basics: dict[str, str] = field(default_factory=dict)  # HOME USER SHELL TMPDIR of the server's user
     home_id: str = ""  # `Home.identity`
     real_devices: bool = False  # the machine has GPUs, which are hidden from jobs that did not request any
+    sdk: str | None = None  # directory with the SDK, for a job whose Python has no Trainmaster
 
     @property
     def blobs(self) -> Path:

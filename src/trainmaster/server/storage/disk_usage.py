@@ -15,6 +15,7 @@ _ROOMS = {  # directory of the home -> kind in the report
     "cache": "cache",
     "environments": "environments",
     "venvs": "environments",
+    "sdk": "environments",
     "mlflow": "trackers",
     "tracking": "trackers",
     "logs": "server logs",

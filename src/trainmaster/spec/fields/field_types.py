@@ -49,9 +49,9 @@ def _variable(name: str) -> str:
         near = re.sub(r"[^A-Za-z0-9_]", "_", name).lstrip("0123456789")
         raise values.refusal("a variable's name: letters, digits and '_'", name, near or None)
     if name == "CUDA_VISIBLE_DEVICES" or name.startswith(_OUR_PREFIXES):
-        raise values.refusal(
-            "a variable that the program may set", name, message=f"{name} is set by Trainmaster for each rank"
-        )
+        instead = "; say how many GPUs the job needs with gpus" if name == "CUDA_VISIBLE_DEVICES" else ""
+        told = f"{name} is set by Trainmaster for each rank{instead}"
+        raise values.refusal("a variable that the program may set", name, message=told)
     return name
 
 

@@ -90,7 +90,9 @@ class RoleResourcesFields(_Section):
         description="GPUs per node: a number, or a kind and a number; below 1 a fraction of one GPU.",
         examples=[2, "h100:8", 0.25],
     )
-    cpus: Cpus = Field(default=1.0, description="CPU cores per node.", examples=[16, 0.5])
+    cpus: Cpus = Field(
+        default=1.0, description="CPU cores per node; numeric libraries start as many threads.", examples=[16, 0.5]
+    )
     memory: Size = Field(default=None, description="Memory limit per node; default: none.", examples=["64GiB"])
     disk: Size = Field(default=None, description="Scratch space per node, counted.", examples=["200GiB"])
     network: Bandwidth = Field(default=None, description="Network bandwidth per node, counted.", examples=["100Gbps"])
