@@ -43,7 +43,7 @@ def execute(session: Session, job: str, command: tuple[str, ...], typing: bool, 
     place = {name: value for name, value in where.items() if value is not None}
     if tty and command:
         return _in_terminal(session, job, {"command": list(command), **place})
-    client = session.client()
+    client = session.client(start=True)
     if stacks and not place:
         nodes = int(client.job(job)["spec"]["resources"]["nodes"])
         codes = [_run(session, client, job, {"stacks": True, "node": node}) for node in range(nodes)]

@@ -46,7 +46,7 @@ def _send(session: Session, draft: Draft) -> str:
         from trainmaster.client.files import check  # noqa: PLC0415  # a running server validates it anyway
 
         check(draft)
-    client = session.client()
+    client = session.client(start=True)
     try:
         return send(client, draft, session.out.note)
     except KeyboardInterrupt:

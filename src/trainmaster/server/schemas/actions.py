@@ -124,3 +124,26 @@ class Pruned(Removed):
     """What is removed, or would be, for at most 1,000 jobs."""
 
     more: bool
+
+
+class Update(BaseModel):
+    """What to change; what is not named stays. `hold` holds the job, for this reason."""
+
+    priority: int | None = Field(None, ge=-100, le=100)
+    time_limit: str | float | None = Field(None, description="as in a spec: 12h, or seconds; null: no limit", examples=["12h"])
+    workload_class: LongText | None = Field(None, alias="class", description="of a waiting job")
+    tags: dict[str, LongText | None] | None = Field(
+        None, description="by name; null removes one", examples=[{"owner": "team-a"}]
+    )
+    hold: LongText | None = Field(None, description="of a waiting job")
+
+
+class Updated(BaseModel):
+    """The job as it will be, and its state when the request was accepted."""
+
+    id: str
+    state: str
+    priority: int
+    time_limit_s: float | None
+    workload_class: str = Field(alias="class")
+    tags: dict[str, str]

@@ -91,7 +91,7 @@ def page(api: Runtime, query: JobQuery) -> list[FoundJob]:
     recorded = api.services.events.jobs(query)
     known = {job.id for job in recorded}
     fresh = (pending_job(row) for row in reversed(rows) if isinstance(row.command, SubmitJob) and row.job not in known)
-    waiting = islice((job for job in fresh if _asked_for(job, query)), query.limit)
+    waiting = islice((job for job in fresh if query.admits(job)), query.limit)
     jobs = sorted([*waiting, *recorded], key=lambda job: job.seq, reverse=True)[: query.limit]
     about: dict[str, list[InboxRow]] = {job.id: [] for job in jobs}
     for row in rows:
@@ -104,13 +104,3 @@ def _named(row: InboxRow) -> tuple[str, str]:
     """The id and name of a pending submit."""
     assert isinstance(row.command, SubmitJob)
     return row.job, row.command.spec.name
-
-
-def _asked_for(job: Job, query: JobQuery) -> bool:
-    """Whether a pending job matches a query."""
-    return (
-        (not query.states or job.state in query.states)
-        and query.project in (None, job.spec.project)
-        and query.experiment in (None, job.spec.experiment)
-        and (query.before_seq is None or job.seq < query.before_seq)
-    )
