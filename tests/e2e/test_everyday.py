@@ -98,7 +98,7 @@ def test_a_waiting_job_is_changed(tm: Tm) -> None:
     assert tm.ok("ps", "-q", "--tag", "owner", "--state", "held").split() == []
     tm.ok("release", job)
     assert tm.ended(job)["state"] == "succeeded"
-    assert tm("update", job, "--priority", "1").refusal == (6, f"error: {job} has succeeded; only its tags can still be changed\n")
+    assert tm("update", job, "--priority", "1").refusal == (5, f"error: {job} has succeeded; only its tags can still be changed\n")
     assert tm.json("update", job, "--tag", "best=yes")[0]["tags"] == {"kind": "x", "best": "yes"}
     deadline(lambda: tm.show(job)["tags"] == {"kind": "x", "best": "yes"}, "the tag of an ended job")
     assert tm.ok("ps", "-q", "--tag", "best").split() == [job]
@@ -110,7 +110,7 @@ def test_a_running_job_gets_another_limit(tm: Tm) -> None:
     job = tm.submit("--time-limit", "1h", "--", "python3", "train.py", "stay")
     tm.state(job, "running")
     refused = tm("update", job, "--class", "interactive")
-    assert refused.refusal == (6, f"error: {job} is running; only the class of a waiting job can be changed\n")
+    assert refused.refusal == (5, f"error: {job} is running; only the class of a waiting job can be changed\n")
     tm.ok("update", job, "--time-limit", "4s")
     assert "reached its time limit of 4 s" in tm.ended(job)["reason"]
 

@@ -25,7 +25,7 @@ ODD = (
 )  # fmt: skip
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30) | st.sampled_from(ODD)
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | texts
-names = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,10}\Z")
+names = st.from_regex(r"[A-Za-z][a-z0-9]{0,10}", fullmatch=True)
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names | texts, inner, max_size=4), max_leaves=12
 )
@@ -50,7 +50,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         "command": draw(words | st.lists(words, min_size=1, max_size=4)), "resources": resources, "name": draw(names),
         "priority": draw(st.integers(-100, 100)), "params": draw(st.dictionaries(names, scalars, max_size=3)),
         "tags": draw(st.dictionaries(names, words, max_size=3)),
-        "environment": {"variables": draw(st.dictionaries(st.from_regex(r"[A-Z_]{1,9}X\Z"), texts, max_size=3))},
+        "environment": {"variables": draw(st.dictionaries(st.from_regex(r"[A-Z_]{1,9}X", fullmatch=True), texts, max_size=3))},
         "artifacts": draw(st.lists(st.sampled_from(["out/*.png", "a b.txt"]), max_size=2)),
     }  # fmt: skip
     for field in ("time_limit", "start_limit"):

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from trainmaster.model import redaction
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import Command, Unreadable
@@ -99,25 +98,6 @@ class JobQuery:
     tags: tuple[tuple[str, str | None], ...] = ()  # (name, value), all of them; None: whatever its value is
     since_s: float | None = None  # accepted then or later
     until_s: float | None = None  # accepted before
-
-    def admits(self, job: Job) -> bool:
-        """Whether a job is one of those, whatever `limit` says."""
-        spec, tags = job.spec, redaction.values(job.spec.tags)
-        return (
-            (not self.states or job.state in self.states)
-            and self.project in (None, spec.project)
-            and self.experiment in (None, spec.experiment)
-            and self.owner in (None, job.owner)
-            and (self.name is None or _is_named(spec.name, self.name))
-            and all(name in tags and value in (None, tags[name]) for name, value in self.tags)
-            and (self.before_seq is None or job.seq < self.before_seq)
-            and (self.since_s is None or job.created_s >= self.since_s)
-            and (self.until_s is None or job.created_s < self.until_s)
-        )
-
-
-def _is_named(name: str, asked: str) -> bool:
-    return name.startswith(asked[:-1]) if asked.endswith("*") else name == asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ def _page(query: JobQuery, low: int, high: int) -> Select[Any]:
     newest 50 that failed or were cancelled" costs at most 50 rows per state, however rare either state is. The jobs of an
     owner, with a tag or of a name are read from an index of that, and the other conditions are checked for each of them.
     """
-    labels = [] if query.owner is None else [(OWNER, query.owner)]
+    labels: list[tuple[str, str | None]] = [] if query.owner is None else [(OWNER, query.owner)]
     labels += [(TAG + name, value) for name, value in query.tags]
     if labels:
         found = _labelled(query, labels, low, high)
@@ -218,7 +218,7 @@ def _labelled(query: JobQuery, labels: Sequence[tuple[str, str | None]], low: in
 
 def _columns(query: JobQuery) -> list[ColumnElement[bool]]:
     """The conditions on columns of a job."""
-    found = [] if not query.states else [_job.c.state.in_([state.value for state in query.states])]
+    found: list[ColumnElement[bool]] = [] if not query.states else [_job.c.state.in_([state.value for state in query.states])]
     if query.project is not None:
         found.append(_job.c.project == query.project)
     if query.experiment is not None:

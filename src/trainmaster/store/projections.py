@@ -109,7 +109,8 @@ def write_record(connection: Connection, events: Iterable[tuple[int, NewEvent]])
 
 def write_labels(connection: Connection, events: Sequence[NewEvent], jobs: Mapping[str, Job]) -> None:
     """Write the labels of jobs that are new or whose tags were changed. `jobs`: their values after all events."""
-    changed = {new.job: isinstance(new.event, Updated) for new in events if isinstance(new.event, Submitted | Updated)}
+    told = [(str(new.job), new.event) for new in events if isinstance(new.event, Submitted | Updated)]
+    changed = {id: isinstance(event, Updated) for id, event in told}
     found = [(jobs[id], again) for id, again in changed.items() if id in jobs]
     if again := [{"job_seq": job.seq} for job, again in found if again]:
         connection.execute(_UNLABEL, again)

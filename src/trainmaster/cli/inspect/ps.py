@@ -41,7 +41,8 @@ def elapsed_s(job: Row, now_s: float) -> float | None:
     """The time from a job's first start to its end, or until now; None before it has started."""
     if job["started_s"] is None:
         return None
-    return max(0.0, (now_s if job["ended_s"] is None else job["ended_s"]) - job["started_s"])
+    until_s = now_s if job["ended_s"] is None else job["ended_s"]
+    return max(0.0, float(until_s) - float(job["started_s"]))
 
 
 def _elapsed(job: Row, now_s: float) -> str:
@@ -151,7 +152,7 @@ def _query(filters: dict[str, Any]) -> JobFilter:
     query, now_s = JobFilter(limit=filters["limit"], all=int(filters["everything"])), time.time()
     for name in ("member", "name", "project", "experiment", "state", "tag"):
         if filters[name]:
-            query[name] = filters[name]  # type: ignore[literal-required]
+            query[name] = filters[name]
     if filters["mine"]:
         query["mine"] = 1
     for name in ("since", "until"):
