@@ -19,7 +19,11 @@ _reason = click.option("--reason", default="", help="A reason; it is shown with 
 @remote
 def hold(session: Session, jobs: tuple[str, ...], reason: str) -> None:
     """Keep waiting jobs from starting."""
-    each(session, jobs, lambda client, ref: client.hold(ref, reason), lambda row: f"is held; release it: tm release {row['id']}")
+
+    def said(answer: Row) -> str:
+        return f"is held; release it: tm release {answer['id']}"
+
+    each(session, jobs, lambda client, ref: client.hold(ref, reason), said)
 
 
 @click.command()
