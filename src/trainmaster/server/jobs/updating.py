@@ -39,11 +39,11 @@ _ASKED = frozenset((*_FIELDS, "hold"))
 async def update(request: Request, ref: Ref) -> bodies.Json:
     """Change priority, time limit, class or tags, or hold it. Of a job that runs, not its class; of an ended one, only tags."""
     body = await bodies.read_json(request, "the request", _ASKED)
-    if not body:
-        raise UsageError("the request changes nothing", f"give one of {', '.join(sorted(_ASKED))}")
     api, user = runtime.of(request), runtime.user(request)
     job = (await run_in_threadpool(find, api, ref)).job
     check_own(request, job)
+    if not body:
+        raise UsageError("the request changes nothing", f"give one of {', '.join(sorted(_ASKED))}")
     _check_state(job, body)
     hold = bodies.text(body, "hold")
     spec = await run_in_threadpool(_changed, api, job, body)
