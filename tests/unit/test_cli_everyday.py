@@ -253,7 +253,7 @@ def test_up_and_down_mean_this_machines_own_server(invoke: Run, tmp_path: Path, 
     monkeypatch.setenv("TRAINMASTER_SERVER", "http://127.0.0.1:9")
     assert invoke("down") == (0, "", (
         f"no server was running on {tmp_path / 'home'}, which does not exist\n"
-        "other commands use http://127.0.0.1:9, which $TRAINMASTER_SERVER names, and not this machine's own server\n"
+        "this is this machine's own server; other commands use http://127.0.0.1:9, which $TRAINMASTER_SERVER names\n"
     ))  # fmt: skip
 
 

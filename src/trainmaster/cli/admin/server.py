@@ -121,10 +121,16 @@ def _refuse_other(session: Session) -> None:
 
 
 def _say_other(session: Session, url: str) -> None:
-    """Say that other commands use another server than the one that was started or stopped."""
-    target = configured()
-    if target is not None and target.url != url.rstrip("/"):
-        session.out.note(f"other commands use {target.url}, which {target.source} names, and not this machine's own server")
+    """Say that other commands do not use the server that was started or stopped."""
+    try:
+        target = configured()
+    except TrainmasterError:
+        return  # those commands will say what is wrong with it
+    if target is None:
+        return
+    host, _, port = target.url.partition("://")[2].rpartition(":")
+    if not (is_loopback(host) and port == url.rpartition(":")[2]):
+        session.out.note(f"this is this machine's own server; other commands use {target.url}, which {target.source} names")
 
 
 def _running_jobs(session: Session, home: Home, cancelling: bool) -> list[Row]:
