@@ -21,6 +21,7 @@ EXAMPLES = {
     "compare": "tm compare train-1 train-2 --metric loss",
     "note": "tm note train-1 'the learning rate was too high'",
     "exec": "tm exec train-1 -- nvidia-smi",
+    "attach": "tm attach train-1",
     "cancel": "tm cancel train-1 --grace 2m",
     "update": "tm update train-2 --priority 10 --time-limit 12h",
     "requeue": "tm requeue train-1 --set lr=1e-4",

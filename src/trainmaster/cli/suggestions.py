@@ -15,6 +15,7 @@ ELSEWHERE = {
     **dict.fromkeys(("sinfo", "pbsnodes", "bhosts", "fleet", "fleets", "node", "show-gpus"), "nodes"),
     **dict.fromkeys(("sstat", "stats", "watch", "smap", "sview", "monitor"), "top"),
     **dict.fromkeys(("log", "sattach", "bpeek"), "logs"),
+    **dict.fromkeys(("shell", "ssh"), "attach"),
     **dict.fromkeys(("edit", "patch", "modify", "change", "set", "qalter", "bmod", "label", "annotate", "tag"), "update"),
     **dict.fromkeys(("sreport", "sshare", "cost", "costs", "cost-report", "billing"), "usage"),
     **dict.fromkeys(("offer", "offers", "dry-run", "validate"), "plan"),
@@ -46,8 +47,8 @@ ELSEWHERE = {
 # What does not exist: what one does meanwhile.
 MISSING = {
     **dict.fromkeys(
-        ("salloc", "interactive", "shell", "ssh", "qlogin", "cpunode"),
-        "an allocation to work in is not there yet; meanwhile: tm submit -- sleep 2h   then: tm exec JOB -- COMMAND",
+        ("salloc", "interactive", "qlogin", "cpunode"),
+        "an allocation to work in is not there yet; meanwhile: tm submit -- sleep 2h   then: tm attach JOB",
     ),
     **dict.fromkeys(
         ("image", "images", "build", "pull", "push", "commit", "rmi"),

@@ -75,7 +75,7 @@ def _in_terminal(session: Session, job: str, what: Row) -> int:
     terminal = Terminal()
     if session.out.json or not terminal.usable:
         raise UsageError("standard input and output are not both a terminal", "without one: tm exec -i JOB -- COMMAND")
-    begun = session.client().exec_begin(job, {**what, "terminal": terminal.size()})
+    begun = session.client(start=True).exec_begin(job, {**what, "terminal": terminal.size()})
     with terminal.raw(lambda: _resize(session, begun, terminal)):
         over = _follow(session, session.client(), begun, Escape())
     return _result(session, begun, over)
