@@ -293,7 +293,7 @@ def test_every_help_ends_with_an_example_that_parses(invoke: Run, tmp_path: Path
     """A new command needs a line in cli/examples.py."""
     (tmp_path / "train.yaml").write_text("command: python train.py\n")
     (tmp_path / "trainmaster-backup").mkdir()
-    top = click.Context(tm, info_name="tm", obj=Session())
+    top = click.Context(tm, info_name="tm", obj=Session(), **tm.context_settings)
     commands = dict(every_command(tm, top))
     assert commands.keys() == EXAMPLES.keys()
     for path, command in commands.items():
