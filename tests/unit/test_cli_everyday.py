@@ -81,6 +81,14 @@ def test_the_server_filters(invoke: Run, arguments: list[str], query: str) -> No
     assert asked == [f"GET /jobs?{query}"]
 
 
+def test_a_list_that_an_older_server_did_not_filter_is_not_shown(invoke: Run) -> None:
+    with serving(lambda request: (200, {"jobs": [JOB]})) as server:
+        assert invoke("ps", "--server", server.url, "--mine", "-q") == (
+            1, "", "error: the server is of an older version, which does not filter by mine\n  update it\n",
+        )  # fmt: skip
+        assert invoke("ps", "--server", server.url, "--state", "failed", "-q")[:2] == (0, "digits-14\n")
+
+
 @pytest.mark.parametrize(
     ("sort", "ids"),
     [

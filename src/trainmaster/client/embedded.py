@@ -61,10 +61,10 @@ def _near(root: Path) -> Path | None:
     try:
         with os.scandir(root.parent) as entries:
             names = [entry.name for entry in islice(entries, _NAMES_MAX)]
+        near = difflib.get_close_matches(root.name, names, n=3, cutoff=0.7)
+        return next((root.parent / name for name in near if Home(root.parent / name).id_file.exists()), None)
     except OSError:
         return None
-    near = difflib.get_close_matches(root.name, names, n=3, cutoff=0.7)
-    return next((root.parent / name for name in near if Home(root.parent / name).id_file.exists()), None)
 
 
 def runs(home: Home) -> bool:

@@ -141,7 +141,7 @@ def page(connection: Connection, query: JobQuery) -> Select[Any]:
     high = _SEQ_MAX if query.before_seq is None else query.before_seq
     if query.until_s is not None:
         high = min(high, _first_since(connection, query.until_s))
-    return _page(replace(query, since_s=None, until_s=None, before_seq=None), low, high)
+    return _page(query, low, high)
 
 
 def _first_since(connection: Connection, time_s: float) -> int:

@@ -12,7 +12,7 @@ from trainmaster.cli.render.progress import chosen, values_of
 from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.client.api import STATES, Row
 from trainmaster.client.filters import JobFilter
-from trainmaster.errors import UsageError
+from trainmaster.errors import OperationError, UsageError
 
 _STATE = click.Choice(STATES)
 
@@ -123,6 +123,7 @@ def ps(session: Session, wide: bool, columns: str | None, sort: str | None, **fi
     key = None if sort is None else _column(sort.removeprefix("-"), "--sort")
     client, out, now_s = session.client(), session.out, time.time()
     jobs = client.jobs(**query)
+    _check_filtered(jobs, query)
     if key is not None and sort is not None:
         jobs = _sorted(jobs, COLUMNS[key], now_s, sort.startswith("-"))
     filtered = len(query.keys() - {"limit", "all"}) > 0
@@ -159,6 +160,13 @@ def _query(filters: dict[str, Any]) -> JobFilter:
         if filters[name] is not None:
             query[f"{name}_s"] = times.moment(filters[name], f"--{name}", now_s)  # type: ignore[literal-required]
     return query
+
+
+def _check_filtered(jobs: Sequence[Row], query: JobFilter) -> None:
+    """Raises: OperationError if the server did not filter: an older version ignores what it does not know."""
+    unknown = query.keys() & {"member", "mine", "name", "tag", "since_s", "until_s"}
+    if unknown and any("member" not in job for job in jobs):
+        raise OperationError(f"the server is of an older version, which does not filter by {sorted(unknown)[0]}", "update it")
 
 
 def _columns(given: str | None, wide: bool) -> list[str]:
