@@ -87,6 +87,7 @@ def test_a_submit_is_listed_at_once_and_the_same_after_control_took_it_up(api: A
             "id": job,
             "seq": 1,
             "name": "train",
+            "member": account_name(),
             "project": "default",
             "experiment": "train",
             "state": "queued",
@@ -386,7 +387,7 @@ def test_the_interface_describes_itself(api: Api) -> None:
     paths = {rest.within(path): found for path, found in document["paths"].items()}
     assert {path for path in document["paths"] if not path.startswith("/api/v1/")} == {"/healthz", "/metrics"}
     assert {
-        "/jobs", "/jobs/batch", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/metrics", "/jobs/{ref}/logs", "/jobs/{ref}/events",
+        "/jobs", "/jobs/batch", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/spec", "/jobs/{ref}/metrics", "/jobs/{ref}/logs", "/jobs/{ref}/events",
         "/jobs/{ref}/watch", "/jobs/cancel", "/jobs/{ref}/cancel",
         "/jobs/{ref}/exec", "/jobs/{ref}/exec/{id}", "/jobs/{ref}/exec/{id}/input", "/jobs/{ref}/exec/{id}/stop", "/jobs/{ref}/hold", "/jobs/{ref}/release", "/compare", "/notes", "/logbook", "/jobs/{ref}/artifacts", "/jobs/{ref}/artifacts/{path}",
         "/jobs/{ref}/requeue", "/jobs/{ref}/reproduce", "/jobs/{ref}/fork", "/jobs/{ref}/provenance", "/jobs/{ref}/diff",

@@ -77,7 +77,8 @@ class Tm:
         if info is not None:
             with suppress(UnreachableError), Client(info.url, self.home.token_file.read_text().strip()) as client:
                 return client.job(job)
-        shown: dict[str, Any] = self.json("show", job)  # which brings a server back that died
+        self.ok("up")  # a server that died
+        shown: dict[str, Any] = self.json("show", job)
         return shown
 
     def state(self, job: str, *wanted: str, timeout_s: float = 20.0) -> dict[str, Any]:

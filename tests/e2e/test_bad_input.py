@@ -194,7 +194,8 @@ def test_commands_that_come_too_late_are_conflicts(tm: Tm) -> None:
 
 def test_without_a_server_it_is_exit_7(tm: Tm, tmp_path: Path) -> None:
     elsewhere = Tm(tmp_path)
-    assert elsewhere("ps").refusal == (7, "error: no server is running\n  start one: tm up\n")
+    missing = f"error: no server is running: $TRAINMASTER_HOME names {elsewhere.home.root}, which does not exist\n"
+    assert elsewhere("ps").refusal == (7, missing + "  check the name   a new home there: tm up\n")
     said = elsewhere("--server", "http://127.0.0.1:9", "ps")
     assert (said.code, "error: no server answers at http://127.0.0.1:9\n" in said.err) == (7, True)
     assert not elsewhere.home.root.exists()

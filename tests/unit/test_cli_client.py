@@ -212,7 +212,7 @@ def test_files_that_say_nonsense(tmp_path: Path) -> None:
 def test_no_server_here_and_none_wanted() -> None:
     with pytest.raises(UnreachableError, match="no server is running") as raised:
         Client(start=False)
-    assert raised.value.hint == "start one: tm up"
+    assert raised.value.hint == "check the name   a new home there: tm up"
     assert not os.path.exists(os.environ["TRAINMASTER_HOME"])
 
 

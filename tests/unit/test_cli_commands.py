@@ -50,9 +50,9 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
         ("shwo digits", "error: there is no command 'shwo'\n  did you mean: tm show\n"),
         ("squee", "error: there is no command 'squee'\n  did you mean: tm ps\n"),
         ("xyzzy", "error: there is no command 'xyzzy'\n  all commands: tm --help\n"),
-        ("list", "error: there is no command 'list'\n  did you mean: tm ps\n"),
-        ("drain node1", "error: there is no command 'drain'\n  did you mean: tm nodes drain\n"),
-        ("status digits-1", "error: there is no command 'status'\n  did you mean: tm show\n"),
+        ("list", "error: there is no command 'list'\n  use: tm ps\n"),
+        ("drain node1", "error: there is no command 'drain'\n  use: tm nodes drain\n"),
+        ("status digits-1", "error: there is no command 'status'\n  use: tm show\n"),
         ("train.py --lr 1", "error: there is no command 'train.py'\n  to run it: tm run -- python train.py --lr 1\n"),
         ("python train.py", "error: there is no command 'python'\n  to run it: tm run -- python train.py\n"),
         ("train.yaml", "error: there is no command 'train.yaml'\n  to run it: tm run train.yaml\n"),
@@ -148,14 +148,16 @@ def test_a_wrong_spec_is_told_by_file_and_line_before_any_server_is_started(tm: 
     assert not (tmp_path / "home").exists()
 
 
-def test_no_server(tm: Tm) -> None:
-    assert tm("ps") == (7, "", "error: no server is running\n  start one: tm up\n")
+def test_no_server(tm: Tm, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    message = f"no server is running on {tmp_path / 'home'} (as $TRAINMASTER_HOME says)"
+    assert tm("ps") == (7, "", f"error: {message}\n  start it: tm up\n")
     code, out, said = tm("--json", "ps")
     assert (code, out) == (7, "")
     assert json.loads(said)["error"] == {
-        "code": "unreachable", "message": "no server is running", "hint": "start one: tm up", "details": [], "request_id": "",
+        "code": "unreachable", "message": message, "hint": "start it: tm up", "details": [], "request_id": "",
     }  # fmt: skip
-    assert tm("down") == (0, "", "no server was running\n")
+    assert tm("down") == (0, "", f"no server was running on {tmp_path / 'home'}\n")
 
 
 def test_a_list_for_people_and_for_scripts(tm: Tm) -> None:
@@ -163,12 +165,12 @@ def test_a_list_for_people_and_for_scripts(tm: Tm) -> None:
         code, out, said = tm("ps", "--server", server.url)
         assert (code, out.splitlines()[0].split(), said) == (
             0,
-            ["ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE", "/", "WHY"],
+            ["ID", "STATE", "TRY", "STEP", "METRIC", "ELAPSED", "AGE", "WHERE", "/", "WHY"],
             "",
         )
         assert out.splitlines()[1].split()[:6] == ["digits-14", "failed", "1", "120", "loss", "0.25"]
         assert tm("--server", server.url, "squeue", "-q")[:2] == (0, "digits-14\n")
-        assert json.loads(tm("--server", server.url, "ps", "--json")[1]) == [JOB]
+        assert json.loads(tm("--server", server.url, "ps", "--json")[1]) == [{**JOB, "elapsed_s": 60.0}]
 
 
 def test_one_job_fits_eighty_columns_and_says_all_that_matters(tm: Tm) -> None:

@@ -251,7 +251,7 @@ def test_a_gang_never_runs_from_different_checkpoints() -> None:
 
 def test_the_matrix_is_total_over_what_can_come_at_any_time() -> None:
     """People's commands and agents' news may come in any state; each pair has a row."""
-    anytime = (ev.Held, ev.Released, ev.CancelRequested, ev.Foreseen)
+    anytime = (ev.Held, ev.Released, ev.CancelRequested, ev.Foreseen, ev.Updated)
     assert [(s, e.__name__) for s in State for e in anytime if (s, e) not in TABLE] == []
     live = [s for s in State if s.live]
     news = (ev.NodeStarted, ev.NodeLost, ev.NodeEnded, ev.CheckpointStaged, ev.ArtifactKept, ev.RendezvousChosen)
@@ -265,11 +265,12 @@ def _candidates(attempt: int, index: int, n: int) -> list[ev.JobEvent]:
         ev.NodeEnded(attempt, index, KILLED if n % 2 else CLEAN), ev.CheckpointDeleted(f"c{n - 1}"),
         ev.CheckpointStaged(attempt, f"c{n}", n, Part(0, "d", 1, 1)), ev.StopOrdered(StopFor.EVICT, "away"), GIVES_BACK,
         ev.ArtifactKept(attempt, index, Artifact("a", "d", 1, attempt)), ev.Foreseen(1.0, (2.0, float(n))),
+        ev.Updated("ann", n % 5, float(n) or None, n % 2 == 0, "interactive", {"a": str(n), "b": None}),
     ]  # fmt: skip
 
 
 @settings(max_examples=examples(300, 3000), deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 1), st.booleans()), max_size=60))
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 1), st.booleans()), max_size=60))
 def test_any_history_keeps_the_invariants_and_loses_no_effect(choices: list[tuple[int, int, bool]]) -> None:
     """Law: `pending` of the state after any history holds every effect given and not done yet."""
     job, _ = apply(None, "x-1", SUBMITTED, 0.0)

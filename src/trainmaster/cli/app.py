@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import signal
 import sys
 from importlib import import_module
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainmaster import __version__
+from trainmaster.cli.examples import add_examples
+from trainmaster.cli.help import write_groups
 from trainmaster.cli.render.output import tell
 from trainmaster.cli.session import JOB, Session, json_option, no_such_option, server_option
 from trainmaster.errors import INTERRUPTED_EXIT, OperationError, TrainmasterError, UsageError
@@ -29,6 +30,7 @@ COMMANDS = {
     "ps": ("trainmaster.cli.inspect.ps:ps", "List jobs, newest first."),
     "top": ("trainmaster.cli.inspect.top:top", "Watch nodes and jobs live."),
     "show": ("trainmaster.cli.inspect.show:show", "Show one job: attempts, metrics, checkpoints, failure."),
+    "get-spec": ("trainmaster.cli.jobs.get_spec:get_spec", "Print the spec file that would submit a job again."),
     "why": ("trainmaster.cli.inspect.why:why", "Why a job waits, what would let it start, and when it will."),
     "queue": ("trainmaster.cli.inspect.queue:queue", "List waiting jobs in order, with start estimates."),
     "logs": ("trainmaster.cli.inspect.logs:logs", "Print a job's output, all attempts."),
@@ -39,6 +41,7 @@ COMMANDS = {
     "exec": ("trainmaster.cli.jobs.exec:execute", "Run a command beside a live job, on its node."),
     "attach": ("trainmaster.cli.jobs.exec:attach", "Open a shell beside a live job, on its node."),
     "cancel": ("trainmaster.cli.jobs.cancel:cancel", "Cancel jobs."),
+    "update": ("trainmaster.cli.jobs.update:update", "Change jobs: priority, time limit, class, tags."),
     "requeue": ("trainmaster.cli.jobs.resubmit:requeue", "Run an ended job again."),
     "reproduce": ("trainmaster.cli.jobs.resubmit:reproduce", "Run a job again and compare the results."),
     "hold": ("trainmaster.cli.jobs.hold:hold", "Keep waiting jobs from starting."),
@@ -58,6 +61,8 @@ COMMANDS = {
     "backup": ("trainmaster.cli.admin.backup:backup", "Back up this machine's server while it runs."),
     "restore": ("trainmaster.cli.admin.backup:restore", "Restore this machine's server from a backup."),
     "doctor": ("trainmaster.cli.admin.doctor:doctor", "Check the installation and the server."),
+    "help": ("trainmaster.cli.help:help_command", "Show the help of a command."),
+    "version": ("trainmaster.cli.help:version", "Print the version."),
     "config": ("trainmaster.cli.admin.config:config", "Show and change settings, and where they come from."),
     "completion": ("trainmaster.cli.admin.completion:completion", "Print the script for shell completion."),
     "schema": ("trainmaster.cli.admin.schema:schema", "Print the JSON Schema of a spec file, or of cluster.yaml."),
@@ -70,14 +75,6 @@ ALIASES = {  # command names of other systems; not listed in the help
     "stop": ("cancel", ()),
     "tail": ("logs", ("-f",)),
 }
-
-
-MEANT = {  # other words for a command; used in hints only
-    "list": "ps", "ls": "ps", "jobs": "ps", "status": "show", "info": "show", "describe": "show",
-    "remove": "rm", "delete": "rm", "start": "run", "launch": "run", "restart": "requeue", "retry": "requeue",
-    "log": "logs", "diff": "compare", "server": "up", "serve": "up", "shutdown": "down", "quit": "down", "download": "get",
-    "cost": "usage", "billing": "usage", "drain": "nodes drain", "undrain": "nodes resume", "rules": "policy",
-}  # fmt: skip
 
 
 MISREAD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)  # raised by unexpected JSON
@@ -102,6 +99,7 @@ class LazyGroup(click.Group):
             return None
         module, _, function = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), function)
+        add_examples(cmd_name, command)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
@@ -120,13 +118,15 @@ class LazyGroup(click.Group):
             rest = [*more, *rest]
         command = self.get_command(ctx, name)
         if command is None:
-            raise UsageError(f"there is no command {name!r}", _instead(name, args))
+            from trainmaster.cli.suggestions import instead  # noqa: PLC0415  # needed for typing errors only
+
+            known = {**{one: one for one in COMMANDS}, **{alias: target for alias, (target, _) in ALIASES.items()}}
+            raise UsageError(f"there is no command {name!r}", instead(name, args, known))
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help from the table, without imports."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        write_groups(formatter, {name: line for name, (_, line) in COMMANDS.items()})
 
 
 def reject_repeated(command: click.Command, words: list[str], parent: click.Context | None = None) -> None:
@@ -145,21 +145,6 @@ def reject_repeated(command: click.Command, words: list[str], parent: click.Cont
         inner = command.get_command(context, ALIASES.get(rest[0], rest)[0])
         if inner is not None:
             reject_repeated(inner, rest[1:], context)
-
-
-def _instead(name: str, words: list[str]) -> str:
-    """A suggestion for an unknown command: `tm run` for a program or spec, else the most similar command."""
-    if name.endswith((".yaml", ".yml")):
-        return f"to run it: tm run {shlex.join(words)}"
-    if name.endswith(".py") or name in ("python", "python3", "torchrun", "bash"):
-        return f"to run it: tm run -- {'python ' if name.endswith('.py') else ''}{shlex.join(words)}"
-    import difflib  # noqa: PLC0415  # needed for typing errors only
-
-    near = difflib.get_close_matches(name, [*COMMANDS, *ALIASES, *MEANT], n=1, cutoff=0.6)
-    meant = near[0] if near else None
-    if meant in ALIASES:
-        meant = ALIASES[meant][0]
-    return f"did you mean: tm {MEANT.get(meant, meant)}" if meant else "all commands: tm --help"
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

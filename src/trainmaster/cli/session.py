@@ -29,8 +29,9 @@ class Session:
         """The client, if it was created."""
         return self._client
 
-    def client(self, start: bool = True) -> Client:
-        """The client. With `start`, start this machine's own server if no other is configured."""
+    def client(self, start: bool = False) -> Client:
+        """The client. With `start`, start this machine's own server if no other is configured: for commands that change
+        something. Commands that only read start none."""
         if self._client is None:
             self._client = Client(self.server, start=start, say=self.out.note)
             if (context := click.get_current_context(silent=True)) is not None:

@@ -232,6 +232,15 @@ class Client:
         """End the command."""
         return self._post(_job(ref, "exec", id, "stop"), {})
 
+    def update(self, ref: str, changes: Mapping[str, Any]) -> Row:
+        """Change `priority`, `time_limit`, `class`, `tags` or `hold`: what is given. Raises: ConflictError, SpecError."""
+        call = Call("PATCH", _job(ref), body=json.dumps(changes).encode(), key=new_key())
+        return self._connection.json(call)
+
+    def spec(self, ref: str) -> Row:
+        """The spec that would submit the job again: `{"id", "spec", "hidden", "directory", "in_place"}`."""
+        return self._get(_job(ref, "spec"))
+
     def hold(self, ref: str, reason: str = "") -> Row:
         """Keep a waiting job from starting. Raises: ConflictError."""
         return self._post(_job(ref, "hold"), {"reason": reason} if reason else {})

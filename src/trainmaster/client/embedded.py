@@ -1,7 +1,10 @@
 """The server of this machine: find it, start it if there is none, restart it if it died."""
 
+import os
 import time
 from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
 
 from trainmaster import live_processes
 from trainmaster.client.connection import RESTART_S
@@ -11,16 +14,21 @@ from trainmaster.home import Home
 
 SOURCE = "embedded"
 _LOOK_S = 0.1
+_NAMES_MAX = 1000  # in the directory of a home that does not exist
 
 
 class StoppedError(UnreachableError):
     """A user stopped the server on purpose. Log followers then end instead of starting it again."""
 
 
+class AbsentError(UnreachableError):
+    """No server runs on this machine's home."""
+
+
 def attach(home: Home) -> Target:
     """The server that runs on this machine. If one of its processes is being restarted, wait for it.
 
-    Raises: UnreachableError when none runs.
+    Raises: AbsentError when none runs.
     """
     until_s = time.monotonic() + RESTART_S
     while True:
@@ -28,8 +36,35 @@ def attach(home: Home) -> Target:
         if info is not None:
             return Target(info.url, embedded_token(home), SOURCE)
         if not half_alive(home) or time.monotonic() > until_s:
-            raise UnreachableError("no server is running", "start one: tm up")
+            raise _absent(home)
         time.sleep(_LOOK_S)
+
+
+def _absent(home: Home) -> AbsentError:
+    """No server runs: says which home was looked at, and how it was chosen."""
+    named = bool(os.environ.get("TRAINMASTER_HOME"))
+    if home.root.is_dir():
+        how = "as $TRAINMASTER_HOME says" if named else "the default home"
+        return AbsentError(f"no server is running on {home.root} ({how})", "start it: tm up")
+    if not named:
+        return AbsentError(f"no server is running, and {home.root} (the default home) does not exist", "start one: tm up")
+    near = _near(home.root)
+    meant = f"did you mean {near}?" if near is not None else "check the name"
+    message = f"no server is running: $TRAINMASTER_HOME names {home.root}, which does not exist"
+    return AbsentError(message, f"{meant}   a new home there: tm up")
+
+
+def _near(root: Path) -> Path | None:
+    """A home with a similar name beside a directory that does not exist."""
+    import difflib  # noqa: PLC0415  # needed for typing errors only
+
+    try:
+        with os.scandir(root.parent) as entries:
+            names = [entry.name for entry in islice(entries, _NAMES_MAX)]
+        near = difflib.get_close_matches(root.name, names, n=3, cutoff=0.7)
+        return next((root.parent / name for name in near if Home(root.parent / name).id_file.exists()), None)
+    except OSError:
+        return None
 
 
 def runs(home: Home) -> bool:

@@ -13,6 +13,12 @@ class JobFilter(TypedDict, total=False):
     project: str
     experiment: str
     before: int
+    member: str  # the owner
+    mine: int  # 1: the caller's own
+    name: str  # `digits*`: names that begin with digits
+    tag: str | Sequence[str]  # NAME or NAME=VALUE, all of them
+    since_s: float  # accepted then or later
+    until_s: float  # accepted before
 
 
 class QueueFilter(TypedDict, total=False):
@@ -26,7 +32,7 @@ class QueueFilter(TypedDict, total=False):
 class LogFilter(TypedDict, total=False):
     """Which part of the logs; `after` is the previous response's cursor, `wait_s` how long to wait for new output."""
 
-    rank: int | None
+    rank: int | Sequence[int] | None
     role: str | None
     attempt: int | None
     after: str | None

@@ -32,6 +32,9 @@ def take(batch: Batch, row: InboxRow) -> str | None:
             batch.record(job, ev.Held(by, reason))
         case cmd.ReleaseJob(job, by):
             batch.record(job, ev.Released(by))
+        case cmd.UpdateJob(job, by, priority, time_limit_s, no_time_limit, work, tags):
+            batch.recall(job)
+            batch.record(job, ev.Updated(by, priority, time_limit_s, no_time_limit, work, tags))
         case cmd.SetNodeState(name, state, by, reason):
             set_node_state(batch, name, ev.NodeStateSet(name, state, by, reason))
         case cmd.ConfigureCluster(cluster, by):

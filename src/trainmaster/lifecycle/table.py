@@ -5,7 +5,7 @@ A pair that is not in the table cannot happen; `machine.apply` rejects it. An ex
 
 from dataclasses import dataclass
 
-from trainmaster.lifecycle import checkpoints, clock_steps, reports, storage_removal, transitions
+from trainmaster.lifecycle import checkpoints, clock_steps, reports, storage_removal, transitions, updating
 from trainmaster.lifecycle.transitions import Handler
 from trainmaster.model import events as ev
 from trainmaster.model.job import State
@@ -40,6 +40,7 @@ def _build() -> dict[tuple[State, type], Row]:
     table |= _race(_LIVE, ev.Held, "it started before the hold was processed")
     rows((held,), ev.Released, transitions.release, queued)
     table |= _race((queued, *_LIVE), ev.Released, "it is not held")
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.Updated, updating.update)
     rows(_WAITING, ev.CancelRequested, transitions.cancel_waiting, State.CANCELLED)
     rows(_LIVE, ev.CancelRequested, transitions.cancel_live, stopping)
     rows((queued,), ev.Waited, transitions.wait, queued)

@@ -1,6 +1,6 @@
 """Commands to the control plane: the rows of the inbox, as values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.lineage import Lineage
@@ -48,6 +48,19 @@ class ReleaseJob:
 
     job: str
     by: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateJob:
+    """Change fields of a job's spec. None, or an empty mapping, leaves a field as it is."""
+
+    job: str
+    by: str
+    priority: int | None = None
+    time_limit_s: float | None = None
+    no_time_limit: bool = False  # remove the limit
+    work: str | None = None  # its workload class
+    tags: dict[str, str | None] = field(default_factory=dict)  # None: remove the tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +152,7 @@ Command = (
     | CancelJob
     | HoldJob
     | ReleaseJob
+    | UpdateJob
     | SetNodeState
     | ConfigureCluster
     | TakeNote
@@ -151,7 +165,8 @@ Command = (
 COMMANDS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, ConfigureCluster, TakeNote, GiveUpCheckpoints, GiveUpBytes,
+        SubmitJob, CancelJob, HoldJob, ReleaseJob, UpdateJob, SetNodeState, ConfigureCluster, TakeNote, GiveUpCheckpoints,
+        GiveUpBytes,
         RecordCommand,
         RecordForecast,
         AgentReport,

@@ -47,6 +47,18 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Updated:
+    """A person changed fields of the job's spec. None, or an empty mapping, left a field as it was."""
+
+    by: str
+    priority: int | None = None
+    time_limit_s: float | None = None
+    no_time_limit: bool = False  # the limit was removed
+    work: str | None = None  # its workload class
+    tags: dict[str, str | None] = field(default_factory=dict)  # None: the tag was removed
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """A person asked to end the job."""
 
@@ -338,6 +350,7 @@ JobEvent = (
     Submitted
     | Held
     | Released
+    | Updated
     | CancelRequested
     | Waited
     | Promised
@@ -370,7 +383,7 @@ Event = JobEvent | ClusterEvent
 EVENTS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        Submitted, Held, Released, CancelRequested, Waited, Promised, PromiseBroken, Placed, PreparationBegan,
+        Submitted, Held, Released, Updated, CancelRequested, Waited, Promised, PromiseBroken, Placed, PreparationBegan,
         Foreseen, RendezvousChosen, NodeStarted,
         EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, BytesGivenUp,
         BytesRemoved, ArtifactKept, NotKept,

@@ -180,9 +180,11 @@ def _is_plain(name: str, value: str) -> bool:
     return evident or name.startswith(_PLAIN_VARIABLES)
 
 
-def shown(spec: JobSpec) -> JobSpec:
-    """The spec, redacted."""
-    environment = replace(spec.environment, variables=variables(spec.environment.variables))
+def shown(spec: JobSpec, own: bool = False) -> JobSpec:
+    """The spec, redacted. To its owner (`own`) variables are shown unless their names or forms are those of credentials."""
+    given = spec.environment.variables
+    told = {name: text(value) for name, value in without_secrets(given).items()} if own else variables(given)
+    environment = replace(spec.environment, variables=told)
     resume = spec.checkpoint.resume_arguments
     return replace(
         spec,

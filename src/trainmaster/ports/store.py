@@ -93,6 +93,11 @@ class JobQuery:
     experiment: str | None = None
     limit: int = 50
     before_seq: int | None = None  # for the next page
+    owner: str | None = None
+    name: str | None = None  # with a `*` at its end: names that begin with what is before it
+    tags: tuple[tuple[str, str | None], ...] = ()  # (name, value), all of them; None: whatever its value is
+    since_s: float | None = None  # accepted then or later
+    until_s: float | None = None  # accepted before
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,34 +288,6 @@ class Inbox(Protocol):
         The api calls this at its start with control's cursor and the existing job numbers. An inbox that was lost or restored
         from an older copy then assigns no id twice, and no sequence number that control would skip.
         """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRow:
-    """A stored token. `name` is the member that it authenticates."""
-
-    name: str
-    digest: str  # SHA-256 in hexadecimal; the token itself is not stored
-    role: str
-    created_s: float
-    made_by: str
-    expires_s: float | None = None  # None: never
-
-
-class TokenStore(Protocol):
-    """The issued tokens, written by the api alone. Durable when a call returns."""
-
-    def tokens(self) -> list[TokenRow]:
-        """All tokens, by name."""
-        ...
-
-    def add(self, row: TokenRow) -> bool:
-        """Store a token. False, without any change, if the name is taken. Raises: DiskFullError."""
-        ...
-
-    def remove(self, name: str) -> bool:
-        """Delete a token. Returns whether it existed. Raises: DiskFullError."""
         ...
 
 

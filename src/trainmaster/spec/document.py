@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from trainmaster.model.redaction import HIDDEN
 from trainmaster.model.spec import (
     START_LIMIT_S,
     CheckpointSpec,
@@ -42,7 +43,7 @@ from trainmaster.spec.fields.job_fields import (
 )
 from trainmaster.spec.mapping import to_mapping
 from trainmaster.spec.unknown_fields import unknown
-from trainmaster.spec.yaml.fault_places import at, fault_of, unspeakable
+from trainmaster.spec.yaml.fault_places import at, fault_of, unspeakable, with_text
 from trainmaster.spec.yaml.reader import SIZE_MAX_BYTES, Document, Positions, dotted, parse
 from trainmaster.spec.yaml.reader import Path as FieldPath
 from trainmaster.wire.names import data_variable
@@ -76,6 +77,8 @@ def _sibling(path: Path) -> str:
 def load_bytes(data: bytes, file: str, environment: Mapping[str, str] | None = None) -> JobSpec:
     """Read a spec from bytes; `file` is its name in errors. Raises: SpecError."""
     document = parse(data, file)
+    if isinstance(document.value, dict) and (hidden := with_text(document.value, document.where, HIDDEN)):
+        raise spec_error([*document.faults, *hidden])
     return _load(document.value, document, environment)
 
 

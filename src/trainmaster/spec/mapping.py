@@ -4,7 +4,9 @@ from typing import Any
 
 from trainmaster.model.spec import START_LIMIT_S, Choose, GpuChoice, JobSpec, PlacementSpec, Resources, Role
 from trainmaster.spec.fields.quantities import rate_text
+from trainmaster.spec.fields.values import duration_s
 
+_SECTIONS = ("resources", "checkpoint", "restarts", "environment", "metrics")
 _SIZE_UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("B", 1))
 
 
@@ -50,6 +52,29 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
     if spec.data:
         mapping["data"] = dict(spec.data)
     return mapping
+
+
+_DURATIONS = (("time_limit",), ("start_limit",), ("checkpoint", "interval"), ("placement", "prefer_for"))
+
+
+def to_file(spec: JobSpec) -> dict[str, Any]:
+    """The mapping as a person writes it: durations with units, and no empty section. `from_mapping(to_file(spec)) == spec`."""
+    mapping = to_mapping(spec)
+    for *sections, name in _DURATIONS:
+        section = mapping
+        for one in sections:
+            section = section.get(one, {})
+        if name in section and duration_s(duration_text(section[name])) == section[name]:
+            section[name] = duration_text(section[name])
+    return {name: value for name, value in _without_empty(mapping).items() if value not in ({}, [])}
+
+
+def _without_empty(mapping: dict[str, Any]) -> dict[str, Any]:
+    """The sections without empty mappings in them."""
+    return {
+        name: {key: item for key, item in value.items() if item not in ({}, [])} if name in _SECTIONS else value
+        for name, value in mapping.items()
+    }
 
 
 def _placement(placement: PlacementSpec) -> dict[str, Any]:

@@ -5,22 +5,22 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Select, bindparam, func, insert, select, union_all
+from sqlalchemy import Connection, bindparam, func, insert, select
 
 from trainmaster.lifecycle.clock_steps import moved_attempt
 from trainmaster.model.events import ClockSet
-from trainmaster.model.job import Attempt, Job, State
+from trainmaster.model.job import Attempt, Job
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import JobQuery, Live, NewEvent, Recorded, Unread, forgotten
 from trainmaster.reserve import nothing, persistently
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load, load_event
 from trainmaster.store.database import Database, upsert
-from trainmaster.store.job_index import ASKED, JobFinder
+from trainmaster.store.job_index import ASKED, JobFinder, page
 from trainmaster.store.ledger import LedgerReader, read_balances, write_ledger
-from trainmaster.store.projections import RecordReader, read_rules, write_record
+from trainmaster.store.projections import RecordReader, read_rules, write_labels, write_record
 
 GENESIS = "0" * 64
 Encoded = tuple[str | None, int | None, str, str]  # job, attempt, type, data
@@ -105,6 +105,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
                         connection.execute(statement, given)
                 _write_over(connection, events)
                 write_record(connection, enumerate(events, head.last_seq + 1))
+                write_labels(connection, events, jobs)
                 write_ledger(connection, events)
                 last_now_s = float(now_s) if steps else max(float(now_s), head.last_now_s)
                 new_head = Head(head.last_seq + len(rows), last_now_s, last_hash, inbox_cursor)
@@ -154,9 +155,10 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         return found
 
     def jobs(self, query: JobQuery) -> list[Job]:
-        """See the port. Independent of how many jobs there are, unless both project and experiment are given."""
+        """See the port. A page of one state, project, experiment, name, owner or tag costs the same however many jobs there
+        are. Where several of these are given, it is linear in the jobs that match one of them."""
         with self._database.reading() as connection:
-            rows = connection.scalars(_page(query)).all()
+            rows = connection.scalars(page(connection, query)).all()
         return [_decoded(data) for data in rows] if len(rows) <= _DECODED else [load(Job, data) for data in rows]
 
     def changed_since(self, after_seq: int) -> list[Job]:
@@ -288,29 +290,3 @@ def _job_row(job: Job) -> dict[str, object]:
         "live": not job.state.ended or bool(job.deleting) or bool(job.clearing),
         "data": dump(job),
     }
-
-
-@lru_cache(64)
-def _page(query: JobQuery) -> Select[Any]:
-    """One page, newest first. Clients ask the same again and again, and to build the statement is a third of its cost.
-
-    Each state is read as a page of its own from an index that ends in seq, and the result is the newest rows of all. So "the
-    newest 50 that failed or were cancelled" costs at most 50 rows per state, however rare either state is.
-    """
-    conditions = []
-    if query.project is not None:
-        conditions.append(_job.c.project == query.project)
-    if query.experiment is not None:
-        conditions.append(_job.c.experiment == query.experiment)
-    if query.before_seq is not None:
-        conditions.append(_job.c.seq < query.before_seq)
-    newest = select(_job.c.seq).where(*conditions).order_by(_job.c.seq.desc()).limit(query.limit)
-    filtered = query.project is not None or query.experiment is not None
-    if not query.states and not filtered:
-        found = newest.subquery()
-    else:
-        states = query.states or tuple(State)
-        parts = [newest.where(_job.c.state == state.value).subquery() for state in dict.fromkeys(states)]
-        found = union_all(*(select(part.c.seq) for part in parts)).subquery()
-    wanted = select(found.c.seq).order_by(found.c.seq.desc()).limit(query.limit).scalar_subquery()
-    return select(_job.c.data).where(_job.c.seq.in_(wanted)).order_by(_job.c.seq.desc())

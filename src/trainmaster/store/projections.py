@@ -1,26 +1,30 @@
-"""Projections with tables of their own: artifacts, notes, lineage, and the cluster rules.
+"""Projections with tables of their own: artifacts, notes, lineage, labels, and the cluster rules.
 
 They are not part of the job, so that an event of a job with ten thousand files costs no more than one without any. They are
 written in the transaction of their events, by `write_record` and nothing else.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Float, Select, cast, func, insert, select
+from sqlalchemy import Connection, Float, Select, bindparam, cast, delete, func, insert, select
 
+from trainmaster.model import redaction
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.cluster import Cluster
-from trainmaster.model.events import ArtifactKept, ClusterConfigured, Noted, Submitted
+from trainmaster.model.events import ArtifactKept, ClusterConfigured, Noted, Submitted, Updated
+from trainmaster.model.job import Job
 from trainmaster.ports.store import ArtifactTotals, NewEvent, Note, NoteQuery
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load
 from trainmaster.store.database import Database, upsert
 
-_artifact, _note, _child = schema.artifact, schema.note, schema.child
+_artifact, _note, _child, _label = schema.artifact, schema.note, schema.child, schema.label
 _UPSERT_ARTIFACT = upsert(_artifact, ["job", "path"])
 _UPSERT_RULES = upsert(schema.rules, ["id"])
+_UNLABEL = delete(_label).where(_label.c.seq == bindparam("job_seq"))
 _BYTES_MAX = 2**63 - 1
+OWNER, TAG = "owner", "tag:"  # names of labels
 
 
 class RecordReader:
@@ -57,6 +61,12 @@ class RecordReader:
         query = select(_child.c.job).where(_child.c.parent == job_id).order_by(_child.c.seq)
         with self._database.reading() as connection:
             return list(connection.scalars(query))
+
+    def labels(self, job: Job) -> list[tuple[str, str]]:
+        """The labels that this job is found by, as (name, value) in order."""
+        query = select(_label.c.name, _label.c.value).where(_label.c.seq == job.seq).order_by(_label.c.name)
+        with self._database.reading() as connection:
+            return [(name, value) for name, value in connection.execute(query)]
 
     def notes(self, query: NoteQuery) -> list[Note]:
         """See the port."""
@@ -95,6 +105,23 @@ def write_record(connection: Connection, events: Iterable[tuple[int, NewEvent]])
     for statement, rows in kinds:
         if rows:
             connection.execute(statement, rows)
+
+
+def write_labels(connection: Connection, events: Sequence[NewEvent], jobs: Mapping[str, Job]) -> None:
+    """Write the labels of jobs that are new or whose tags were changed. `jobs`: their values after all events."""
+    told = [(str(new.job), new.event) for new in events if isinstance(new.event, Submitted | Updated)]
+    changed = {id: isinstance(event, Updated) for id, event in told}
+    found = [(jobs[id], again) for id, again in changed.items() if id in jobs]
+    if again := [{"job_seq": job.seq} for job, again in found if again]:
+        connection.execute(_UNLABEL, again)
+    if rows := [{"name": name, "value": value, "seq": job.seq} for job, _ in found for name, value in labels_of(job)]:
+        connection.execute(insert(_label), rows)
+
+
+def labels_of(job: Job) -> list[tuple[str, str]]:
+    """What a job is found by besides its columns: its owner, and its tags as they are shown. In order of their names."""
+    tags = redaction.values(job.spec.tags)
+    return sorted([(OWNER, storable(job.owner)), *((storable(TAG + name), storable(value)) for name, value in tags.items())])
 
 
 def storable(text: str) -> str:

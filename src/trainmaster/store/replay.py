@@ -16,6 +16,7 @@ from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Moved, Repe
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import ChargeQuery, JobQuery, Note, NoteQuery, Recorded, forgotten
 from trainmaster.store.events import GENESIS, ChainRow, Head, chain_hash
+from trainmaster.store.projections import labels_of
 
 _PAGE = 1000
 
@@ -52,6 +53,8 @@ class Projections(Protocol):
     def artifacts(self, job_id: str, limit: int, after: str = "", kind: ArtifactKind | None = None) -> list[Artifact]: ...
 
     def children(self, job_id: str) -> list[str]: ...
+
+    def labels(self, job: Job) -> list[tuple[str, str]]: ...
 
     def notes(self, query: NoteQuery) -> list[Note]: ...
 
@@ -124,6 +127,7 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
         differences += _compare(f"job {job_id}", job, store.job(job_id))
         numbered = sorted(attempts.get(job_id, {}).items())
         differences += _compare(f"attempts of {job_id}", [attempt for _, attempt in numbered], store.attempts(job_id))
+        differences += _compare(f"labels of {job_id}", labels_of(job), store.labels(job))
     differences += [f"job {job.id}: the log has no event of it" for job in _all_jobs(store) if job.id not in jobs]
     differences += record.differences(store, list(jobs))
     differences += _compare("jobs that are over", over[forgotten(len(over)) :], [job.id for job in store.over_since(0)[1]])

@@ -6,7 +6,7 @@ Values live as canonical JSON in `data`; the columns beside it are what is searc
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")  # in order; the last one is the head
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")  # in order
 HEAD = REVISIONS[-1]
 
 EVENTS = MetaData()
@@ -65,6 +65,16 @@ job = Table(
     Index("job_state", "state", "seq"),
     Index("job_project", "project", "state", "seq"),
     Index("job_experiment", "experiment", "state", "seq"),
+)
+
+label = Table(  # what jobs are found by besides the columns of `job` (`projections.labels_of`)
+    "label",
+    EVENTS,
+    Column("name", Text, primary_key=True),  # "owner", or "tag:" and the name of a tag
+    Column("value", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),  # of the job
+    Index("label_of_job", "seq"),
+    sqlite_with_rowid=False,
 )
 
 over = Table(  # the n-th job that ran and is over, in the order of the log

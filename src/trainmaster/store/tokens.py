@@ -5,7 +5,7 @@ from pathlib import Path
 from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from trainmaster.ports.store import TokenRow
+from trainmaster.ports.tokens import TokenRow
 from trainmaster.store import schema
 from trainmaster.store.database import Database
 

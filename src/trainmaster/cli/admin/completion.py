@@ -69,7 +69,7 @@ def _recent(what: str, context: click.Context, ask: Callable[[Client], list[Row]
     session.out.json = True  # suppresses notes, which would appear in the line that is being typed
     try:
         with _at_most(_PATIENCE_S):
-            found = [[str(row[key]), str(row["state"])] for row in ask(session.client(start=False))]
+            found = [[str(row[key]), str(row["state"])] for row in ask(session.client())]
     except (TrainmasterError, TimeoutError, OSError, KeyError):
         return list(known or [])
     with suppress(OSError):

@@ -21,6 +21,7 @@ from trainmaster import __version__, configuration, live_processes, troubles
 from trainmaster.cli.inspect import server_troubles
 from trainmaster.cli.render import human
 from trainmaster.cli.session import Session, remote
+from trainmaster.client.embedded import AbsentError
 from trainmaster.errors import TrainmasterError
 from trainmaster.home import Home
 
@@ -93,10 +94,10 @@ def _unread(error: OSError) -> Check:
 
 def _server(session: Session) -> Check:
     try:
-        client = session.client(start=False)
+        client = session.client()
         told = client.healthz()
     except TrainmasterError as error:
-        none = error.code == "unreachable" and error.message == "no server is running"
+        none = isinstance(error, AbsentError)
         return Check("server", None if none else False, error.message, error.hint)
     if told["version"] != __version__:
         told_versions = f"{client.url} has version {told['version']}, this is {__version__}"

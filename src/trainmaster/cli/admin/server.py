@@ -8,6 +8,7 @@ import click
 from trainmaster import daemons, live_processes
 from trainmaster.cli.admin.foreground import listen, stay
 from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.client import embedded
 from trainmaster.client.api import Client, Row
 from trainmaster.client.settings import configured, is_loopback
 from trainmaster.errors import TrainmasterError, UsageError
@@ -39,10 +40,12 @@ def _kinds(context: click.Context, option: click.Parameter, value: str | None) -
 @remote
 def up(session: Session, foreground: bool, host: str | None, port: int | None, **declared: int | bool | None) -> None:
     """Start this machine's server, or restart its dead processes. Does nothing if it is running."""
+    _refuse_other(session)
     home, out = Home.default(), session.out
     stopping = listen() if foreground else None
     info = daemons.start(home, daemons.Options(host=host, port=port, **declared))  # type: ignore[arg-type]
     _say_up(session, home, info)
+    _say_other(session, info.url)
     if stopping is not None:
         stay(home, out, stopping)
 
@@ -97,25 +100,44 @@ def declared_nodes(home: Home) -> str:
 @remote
 def down(session: Session, cancelling: bool) -> None:
     """Stop this machine's server. Running jobs continue, and the next `tm up` manages them again."""
-    target = configured(session.server)
-    if target is not None:
-        message = f"{target.source} names the server {target.url}, which is not this machine's own"
-        raise UsageError(message, "stop it where it runs")
+    _refuse_other(session)
     home, out = Home.default(), session.out
-    running = live_processes.running(home) is not None
+    info = live_processes.running(home)
     left: list[Row] = []
-    if running or (cancelling and home.events_db.exists()):
-        left = _running_jobs(session, cancelling)
+    if info is not None or (cancelling and home.events_db.exists()):
+        left = _running_jobs(session, home, cancelling)
     report = daemons.stop(home)
     _tell(session, left, report)
     if not report.stopped:
-        out.note("no server was running")
+        out.note(f"no server was running on {home.root}" + ("" if home.root.is_dir() else ", which does not exist"))
+    _say_other(session, "" if info is None else info.url)
 
 
-def _running_jobs(session: Session, cancelling: bool) -> list[Row]:
+def _refuse_other(session: Session) -> None:
+    """Raises: UsageError for `--server`: only this machine's own server is started and stopped."""
+    if session.server:
+        message = f"tm up and tm down are about this machine's own server, not {session.server}"
+        raise UsageError(message, "leave out --server; $TRAINMASTER_HOME names the files of the own server")
+
+
+def _say_other(session: Session, url: str) -> None:
+    """Say that other commands do not use the server that was started or stopped."""
+    try:
+        target = configured()
+    except TrainmasterError:
+        return  # those commands will say what is wrong with it
+    if target is None:
+        return
+    host, _, port = target.url.partition("://")[2].rpartition(":")
+    if not (is_loopback(host) and port == url.rpartition(":")[2]):
+        session.out.note(f"this is this machine's own server; other commands use {target.url}, which {target.source} names")
+
+
+def _running_jobs(session: Session, home: Home, cancelling: bool) -> list[Row]:
     """Jobs that keep running without the server; with `cancelling`, all jobs are cancelled first."""
     try:
-        with session.client() as client:
+        own = embedded.ensure(home, session.out.note) if cancelling else embedded.attach(home)
+        with Client(own.url, own.token, say=session.out.note) as client:
             if cancelling:
                 _end_all(client, session)
             return client.jobs(all=1, state=_LIVE)

@@ -1,78 +1,182 @@
-"""`tm logs`: prints the output of a job's ranks."""
+"""`tm logs`: prints the output of jobs' ranks."""
 
-from collections.abc import Iterator
-from typing import Any
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import click
 
-from trainmaster.cli.render.log_stream import LogPrinter, program_count, rank_count
+from trainmaster.cli.render.log_stream import Keep, Lines, LogPrinter, program_count, rank_count
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import ENDED, Client, Row, follow
 from trainmaster.client.filters import LogFilter
-from trainmaster.errors import UsageError
+from trainmaster.errors import TrainmasterError, UsageError
 
 _HOLD_S = 5.0
+_FOLLOWED_MAX = 32  # jobs at once, each with a connection of its own
+_RANKS_MAX = 1000
+_LOOK_S = 0.2
+
+
+class _Asked(NamedTuple):
+    """What the command line asks for."""
+
+    ranks: tuple[int, ...]
+    role: str | None
+    attempt: int | None
+    tail: int | None
+    keep: Keep | None
+    raw: bool
+    following: bool
+
+    @property
+    def alone(self) -> bool:
+        """Whether one program's output is asked for."""
+        return len(self.ranks) == 1 or self.role is not None
+
+    def filter(self) -> LogFilter:
+        """As a query."""
+        return LogFilter(rank=list(self.ranks) or None, role=self.role, attempt=self.attempt, tail=self.tail)
 
 
 @click.command()
-@click.argument("job", type=JOB)
-@click.option("-f", "--follow", "following", is_flag=True, help="Follow until the job has ended.")
-@click.option("--rank", type=click.IntRange(0), help="Only this rank; default: all; ranks above 0 are marked, as [1].")
+@click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB...")
+@click.option("-f", "--follow", "following", is_flag=True, help="Follow until the jobs have ended.")
+@click.option("-n", "--tail", type=click.IntRange(0), help="Only the last lines of each rank, of the newest attempt.")
+@click.option("--grep", "pattern", metavar="REGEX", help="Only lines in which this is found (RE2); (?i) ignores case.")
+@click.option("--rank", "ranks", multiple=True, metavar="N[,…]", help="Only these ranks: 0,2-5; above 0 they are marked: [1].")
 @click.option("--role", metavar="NAME", help="Only this role, which runs beside the ranks.")
 @click.option("--attempt", type=click.IntRange(1), help="Only this attempt; default: all.")
-@click.option("--tail", type=click.IntRange(0), help="Only the last lines of the newest attempt.")
 @click.option("--raw", is_flag=True, help="Print control sequences unchanged, also on a terminal.")
 @remote
-def logs(session: Session, job: str, following: bool, raw: bool, **which: Any) -> None:
-    """Print a job's output: all attempts, rank 0 first; with -f as it is written.
+def logs(session: Session, jobs: tuple[str, ...], following: bool, pattern: str | None, **which: Any) -> None:
+    """Print the output of jobs: all attempts, rank 0 first; with -f as it is written.
 
-    On a terminal, colors and cleared lines are kept and other control sequences are shown as text. Piped, or with --raw,
-    the output is exactly what the job printed.
+    The lines of several jobs begin with their ids. On a terminal, colors and cleared lines are kept and other control
+    sequences are shown as text. Piped, or with --raw, the output is exactly what the job printed.
     """
-    client, out = session.client(), session.out
-    found = client.persistently(lambda: client.job(job)) if following else client.job(job)
-    _check(found, which, following)
-    alone = which["rank"] is not None or which["role"] is not None
-    if not found["attempts"]:
-        out.note(_nothing(found))
-    printer = LogPrinter(out, 1 if alone else program_count(found), raw=raw)
-    query = LogFilter(rank=which["rank"], role=which["role"], attempt=which["attempt"], tail=which["tail"])
-    if following:
+    which["ranks"] = _ranks(which["ranks"])
+    asked = _Asked(keep=None if pattern is None else _searched(pattern), following=following, **which)
+    client = session.client()
+    several = len(jobs) > 1
+    found = [_job(client, ref, following) for ref in jobs]
+    for job in found:
+        _check(job, asked)
+    if following and several:
+        _follow_all(session, found, asked)
+        return
+    for job in found:
+        if not job["attempts"]:
+            session.out.note(_nothing(job))
+        _print(session, client, job, asked, several)
+
+
+def _job(client: Client, ref: str, following: bool) -> Row:
+    return client.persistently(lambda: client.job(ref)) if following else client.job(ref)
+
+
+def _print(session: Session, client: Client, job: Row, asked: _Asked, named: bool) -> None:
+    """Print the log of one job. `named`: with its id before each line."""
+    printer, query = _printer(session, job, asked, named), asked.filter()
+    if asked.following:
         query["wait_s"] = _HOLD_S
-        for page in follow(client, found["id"], **query):
-            printer.page(page["chunks"])
-    elif which["tail"] is not None:
-        for page in stored(client, found["id"], query):
-            printer.page(page["chunks"])
+        pages = follow(client, job["id"], **query)
+    elif asked.tail is not None:
+        pages = stored(client, job["id"], query)
     else:
-        for attempt in [which["attempt"]] if which["attempt"] else [one["number"] for one in found["attempts"]]:
-            for voice in [query] if alone else _sources(found):
-                for page in stored(client, found["id"], LogFilter(rank=voice["rank"], role=voice["role"], attempt=attempt)):
-                    printer.page(page["chunks"])
+        pages = _whole(client, job, asked)
+    for page in pages:
+        printer.page(page["chunks"])
     printer.finish()
 
 
-def _sources(job: Row) -> list[LogFilter]:
+def _printer(session: Session, job: Row, asked: _Asked, named: bool) -> LogPrinter:
+    programs = 1 if asked.alone else program_count(job)
+    return LogPrinter(session.out, programs, raw=asked.raw, lines=Lines(str(job["id"]) if named else "", asked.keep))
+
+
+def _whole(client: Client, job: Row, asked: _Asked) -> Iterator[Row]:
+    """The whole log, attempt by attempt, and source by source."""
+    for attempt in [asked.attempt] if asked.attempt else [one["number"] for one in job["attempts"]]:
+        for source in _sources(job, asked):
+            yield from stored(client, job["id"], LogFilter(rank=source["rank"], role=source["role"], attempt=attempt))
+
+
+def _sources(job: Row, asked: _Asked) -> list[LogFilter]:
     """The ranks and roles that print, in the order in which they are shown."""
-    ranks = [LogFilter(rank=rank, role=None) for rank in range(rank_count(job))]
-    return ranks + [LogFilter(rank=None, role=role) for role in job["spec"].get("roles") or ()]
+    if asked.role is not None:
+        return [LogFilter(rank=None, role=asked.role)]
+    ranks = [LogFilter(rank=rank, role=None) for rank in asked.ranks or range(rank_count(job))]
+    return ranks if asked.ranks else ranks + [LogFilter(rank=None, role=role) for role in job["spec"].get("roles") or ()]
 
 
-def _check(job: Row, which: dict[str, Any], following: bool) -> None:
+def _follow_all(session: Session, jobs: Sequence[Row], asked: _Asked) -> None:
+    """Follow several jobs, each on a thread with a connection of its own. Raises: the first error, after all have ended."""
+    if len(jobs) > _FOLLOWED_MAX:
+        raise UsageError(f"-f follows at most {_FOLLOWED_MAX} jobs at once, not {len(jobs)}", "name fewer")
+    turn, failed = threading.Lock(), list[TrainmasterError]()
+
+    def run(job: Row) -> None:
+        printer, query = _printer(session, job, asked, named=True), asked.filter()
+        query["wait_s"] = _HOLD_S
+        try:
+            with Client(session.server, start=False, say=session.out.note) as client:
+                for page in follow(client, job["id"], **query):
+                    with turn:
+                        printer.page(page["chunks"])
+        except TrainmasterError as error:
+            failed.append(error)
+        with turn:
+            printer.finish()
+
+    threads = [threading.Thread(target=run, args=(job,), daemon=True) for job in jobs]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        threads[-1].join(_LOOK_S)  # in short pieces, so that Ctrl-C arrives
+        threads = [thread for thread in threads if thread.is_alive()]
+    if failed:
+        raise failed[0]
+
+
+def _ranks(given: Sequence[str]) -> tuple[int, ...]:
+    """`0,2-5` as numbers. Raises: UsageError."""
+    ranks: list[int] = []
+    for part in (part.strip() for text in given for part in text.split(",")):
+        first, dash, last = part.partition("-")
+        if not (first.isdecimal() and len(first) < 10 and (not dash or (last.isdecimal() and len(last) < 10))):
+            raise UsageError(f"--rank: {part!r} is not the number of a rank", "such as: --rank 0   --rank 0,2-5")
+        if len(ranks) + int(last or first) - int(first) >= _RANKS_MAX:
+            raise UsageError(f"--rank names more than {_RANKS_MAX:,} ranks", "leave it out for all ranks")
+        ranks += range(int(first), int(last or first) + 1)
+    return tuple(dict.fromkeys(ranks))
+
+
+def _searched(pattern: str) -> Keep:
+    """Whether a line has the pattern, in time linear in the line. Raises: UsageError."""
+    from trainmaster.agent.metrics.patterns import PatternError, compiled  # noqa: PLC0415  it loads RE2
+
+    try:
+        search = compiled(pattern).search
+    except PatternError as error:
+        raise UsageError(f"--grep: this pattern cannot be used: {error}", "such as: --grep 'loss|error'") from error
+    return lambda line: search(line) is not None
+
+
+def _check(job: Row, asked: _Asked) -> None:
     """Raises: UsageError for a rank, role or attempt that does not exist."""
-    rank, role, attempt = which["rank"], which["role"], which["attempt"]
     ranks, numbers = rank_count(job), [one["number"] for one in job["attempts"]]
     roles = list(job["spec"].get("roles") or ())
-    if role is not None and rank is not None:
+    if asked.role is not None and asked.ranks:
         raise UsageError("--rank and --role contradict each other", "give one of them")
-    if role is not None and role not in roles:
-        raise UsageError(f"{job['id']} has no role {role!r}", f"it has {', '.join(roles)}" if roles else "it has none")
-    if rank is not None and rank >= ranks:
+    if asked.role is not None and asked.role not in roles:
+        raise UsageError(f"{job['id']} has no role {asked.role!r}", f"it has {', '.join(roles)}" if roles else "it has none")
+    if asked.ranks and max(asked.ranks) >= ranks:
         has = "rank 0 only" if ranks == 1 else f"ranks 0 to {ranks - 1}"
-        raise UsageError(f"{job['id']} has no rank {rank}", f"it has {has}")
-    if attempt is not None and attempt not in numbers and not following:
+        raise UsageError(f"{job['id']} has no rank {max(asked.ranks)}", f"it has {has}")
+    if asked.attempt is not None and asked.attempt not in numbers and not asked.following:
         had = f"it has had {', '.join(map(str, numbers))}" if numbers else _nothing(job)
-        raise UsageError(f"{job['id']} has had no attempt {attempt}", had)
+        raise UsageError(f"{job['id']} has had no attempt {asked.attempt}", had)
 
 
 def _nothing(job: Row) -> str:

@@ -60,7 +60,7 @@ def note(  # noqa: PLR0913  a command's options
     text = _text(rest[0] if rest else None, " ".join(about.values()))
     if not text.strip():
         raise UsageError("the note is empty: nothing was written", 'tm note JOB "what I saw"')
-    taken = session.client().note(about, text)
+    taken = session.client(start=True).note(about, text)
     if session.out.json:
         session.out.value(taken)
     else:
@@ -100,7 +100,7 @@ def _edited(about: str) -> str:
 
 def _read(session: Session, query: Mapping[str, Any]) -> None:
     out = session.out
-    entries = session.client(start=False).logbook(**query)
+    entries = session.client().logbook(**query)
     if out.json:
         out.value(entries)
         return

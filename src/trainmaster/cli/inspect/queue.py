@@ -31,7 +31,7 @@ def queue(session: Session, everything: bool, project: str | None, limit: int) -
     query = QueueFilter(limit=_PAGE if everything else limit)
     if project:
         query["project"] = project
-    client, out = session.client(start=False), session.out
+    client, out = session.client(), session.out
     found = client.queue(**query)
     held = found["held"]
     jobs: list[Row] = list(found["jobs"])

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 import click
 
-from trainmaster.cli.inspect.ps import row
+from trainmaster.cli.inspect.ps import COLUMNS, cells
 from trainmaster.cli.render import human
 from trainmaster.cli.render.table import draw
 from trainmaster.cli.session import Session, remote
 from trainmaster.client.api import Client
 from trainmaster.client.filters import JobFilter
 
-_HEADERS = ("ID", "STATE", "TRY", "STEP", "METRIC", "AGE", "WHERE / WHY")
+_SHOWN = ("id", "state", "try", "step", "metric", "age", "where")
 _SPARE = (4, 3, 2)  # columns dropped on a narrow terminal
 _NODES = ("NODE", "STATE", "CPUS", "MEMORY", "GPUS")
 _LISTED = 200
@@ -33,7 +33,7 @@ _BAR = 10
 @remote
 def top(session: Session, every_s: float, once: bool) -> None:
     """Watch nodes and jobs live; q ends it, jobs continue."""
-    client, out = session.client(start=False), session.out
+    client, out = session.client(), session.out
     if out.json:
         out.value({"nodes": client.nodes(), "jobs": client.jobs(limit=_LISTED)})
         return
@@ -65,7 +65,8 @@ def _page(client: Client, width: int | None, height: int | None) -> list[str]:
     told = ", ".join(f"{count} {state}" for state, count in states.items()) or "no job is waiting or running"
     nodes = [_node(node) for node in client.nodes()]
     lines = [f"{time.strftime('%H:%M:%S')}  {told}", "", *draw(_NODES, nodes, width), ""]
-    lines += draw(_HEADERS, [row(job, now_s) for job in shown], width, _SPARE) if shown else []
+    headers = [COLUMNS[name].header for name in _SHOWN]
+    lines += draw(headers, [cells(job, now_s, _SHOWN) for job in shown], width, _SPARE) if shown else []
     if height is not None and len(lines) > height - 2:
         lines = [*lines[: height - 3], f"… {len(lines) - height + 3} more lines: tm ps"]
     return lines if height is None else [*lines, "", "q ends this; jobs continue"][: height - 1]

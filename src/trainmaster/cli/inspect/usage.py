@@ -47,7 +47,7 @@ def usage(session: Session, by: str, since: str, until: str | None, project: str
     query = {"by": by, "since_s": times.moment(since, "--since", now_s, zone), "project": project, "limit": form["limit"]}
     until_s = None if until is None else times.moment(until, "--until", now_s, zone)
     query |= {"zone": form["zone"] or times.zone(), "until_s": until_s}
-    found = session.client(start=False).usage(**query)
+    found = session.client().usage(**query)
     if out.json:
         out.value(found)
     elif form["as_csv"]:

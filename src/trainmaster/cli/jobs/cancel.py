@@ -39,7 +39,7 @@ def cancel(session: Session, jobs: tuple[str, ...], grace: str | None, now: bool
     if now and grace is not None:
         raise UsageError("--now and --grace contradict each other", "give one of them")
     grace_s = 0.0 if now else None if grace is None else times.seconds(grace, "--grace", _HINT)
-    client = session.client()
+    client = session.client(start=True)
     if len(jobs) == 1:
         _tell(session, [client.cancel(jobs[0], reason, grace_s)])
     elif jobs:

@@ -43,7 +43,7 @@ def execute(session: Session, job: str, command: tuple[str, ...], typing: bool, 
     place = {name: value for name, value in where.items() if value is not None}
     if tty and command:
         return _in_terminal(session, job, {"command": list(command), **place})
-    client = session.client()
+    client = session.client(start=True)
     if stacks and not place:
         nodes = int(client.job(job)["spec"]["resources"]["nodes"])
         codes = [_run(session, client, job, {"stacks": True, "node": node}) for node in range(nodes)]
@@ -75,7 +75,7 @@ def _in_terminal(session: Session, job: str, what: Row) -> int:
     terminal = Terminal()
     if session.out.json or not terminal.usable:
         raise UsageError("standard input and output are not both a terminal", "without one: tm exec -i JOB -- COMMAND")
-    begun = session.client().exec_begin(job, {**what, "terminal": terminal.size()})
+    begun = session.client(start=True).exec_begin(job, {**what, "terminal": terminal.size()})
     with terminal.raw(lambda: _resize(session, begun, terminal)):
         over = _follow(session, session.client(), begun, Escape())
     return _result(session, begun, over)

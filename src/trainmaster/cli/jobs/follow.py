@@ -51,7 +51,7 @@ class Follower:
 
     def __init__(self, session: Session, id: str, rank: int | None) -> None:
         self._session, self._id, self._rank = session, id, rank
-        self._client, self._out = session.client(), session.out
+        self._client, self._out = session.client(start=True), session.out
         self._line = LiveLine(not self._out.json and not self._out.quiet)
         self._meter = progress.Meter()
         self._job: Row = {}

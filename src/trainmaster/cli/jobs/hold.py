@@ -19,7 +19,11 @@ _reason = click.option("--reason", default="", help="A reason; it is shown with 
 @remote
 def hold(session: Session, jobs: tuple[str, ...], reason: str) -> None:
     """Keep waiting jobs from starting."""
-    _each(session, jobs, lambda client, ref: client.hold(ref, reason), "is held; release it: tm release {id}")
+
+    def said(answer: Row) -> str:
+        return f"is held; release it: tm release {answer['id']}"
+
+    each(session, jobs, lambda client, ref: client.hold(ref, reason), said)
 
 
 @click.command()
@@ -28,12 +32,12 @@ def hold(session: Session, jobs: tuple[str, ...], reason: str) -> None:
 @remote
 def release(session: Session, jobs: tuple[str, ...]) -> None:
     """Release held jobs."""
-    _each(session, jobs, lambda client, ref: client.release(ref), "is released")
+    each(session, jobs, lambda client, ref: client.release(ref), lambda row: "is released")
 
 
-def _each(session: Session, refs: tuple[str, ...], ask: Callable[[Client, str], Row], said: str) -> None:
-    """Send one request per job, and report each result."""
-    client, out = session.client(), session.out
+def each(session: Session, refs: tuple[str, ...], ask: Callable[[Client, str], Row], said: Callable[[Row], str]) -> None:
+    """Send one request per job, and report each result; `said` makes the words behind the id from an answer."""
+    client, out = session.client(start=True), session.out
     done: list[Row] = []
     refused: list[TrainmasterError] = []
     for ref in refs:
@@ -49,7 +53,7 @@ def _each(session: Session, refs: tuple[str, ...], ask: Callable[[Client, str], 
         if out.quiet:
             out.data(answer["id"])
         elif not out.json:
-            out.data(f"{answer['id']} {said.format(id=answer['id'])}")
+            out.data(f"{answer['id']} {said(answer)}")
     if out.json:
         out.value(done)
     if refused:

@@ -1,6 +1,7 @@
 """Options that describe a job, from a file or after `--`; shared by `tm run`, `submit`, `plan` and `render`."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from trainmaster.errors import UsageError
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 _SCRIPT_MAX_BYTES = 1024 * 1024
+_BARE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
 _AFTER_DASHES = "trainmaster.command"  # key in the context: the words after `--`
 
 
@@ -30,6 +32,19 @@ class JobCommand(click.Command):
         except click.NoSuchOption as error:
             hint = f"put options of your program after --: tm {ctx.info_name} -- python train.py {error.option_name}"
             raise UsageError(no_such_option(error), hint) from error
+
+
+def _with_unit(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """A duration as it is written. Raises: UsageError for a bare number: Slurm means minutes, a spec file means seconds."""
+    if value is None or not _BARE.fullmatch(value.strip()):
+        return value
+    number, flag = value.strip(), option.opts[0]
+    raise UsageError(f"{flag} {number}: {number} of what?", f"minutes: {flag} {number}m  hours: {number}h  seconds: {number}s")
+
+
+def time_limit_option(text: str) -> Callable[[_Command], _Command]:
+    """The option `--time-limit`, which needs a unit."""
+    return click.option("--time-limit", metavar="TIME", callback=_with_unit, help=text)
 
 
 added_option = click.option(
@@ -53,10 +68,12 @@ _JOB_OPTIONS = (
     click.option("--accelerator", "accelerators", multiple=True, metavar="KIND=N", help="Accelerators other than GPUs."),
     click.option("--custom", multiple=True, metavar="NAME=N", help="Resources that your administrator defines: license=1."),
     click.option("--ranks", type=int, help="Training processes per node; default: its GPUs, else 1."),
-    click.option("--time-limit", help="Maximum run time: 12h, 1h30m."),
+    time_limit_option("Maximum run time: 12h, 1h30m."),
     click.option("--checkpoint", metavar="GLOB", help="Where the program saves checkpoints: 'out/ckpt*.pt'."),
     click.option("--keep", type=int, help="How many checkpoints to keep."),
-    click.option("--checkpoint-interval", metavar="TIME", help="How often sdk.should_checkpoint() says yes: 10m."),
+    click.option(
+        "--checkpoint-interval", metavar="TIME", callback=_with_unit, help="How often sdk.should_checkpoint() says yes: 10m."
+    ),
     click.option("--resume-arguments", metavar="TEXT", help="Added to the command on a restart: '--resume {path}'."),
     click.option("--restarts", type=int, help="How many restarts after failures of the program."),
     click.option("--python", metavar="PATH", help="Interpreter to use instead of the one on PATH."),

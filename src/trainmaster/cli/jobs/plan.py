@@ -45,7 +45,7 @@ def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **
     draft, out = draft_of(context, words, options), session.out
     if not server_known(session.server):
         check(draft)
-    found = foresee(session.client(), draft)
+    found = foresee(session.client(start=True), draft)
     if out.json:
         out.value(found)
         return

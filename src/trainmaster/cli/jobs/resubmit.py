@@ -30,7 +30,7 @@ def forked(
         raise UsageError(message, f"change fields with options: tm {context.info_name} --from {source} --set lr=1e-4")
     said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
     changes = resubmit.Changes(said, command_of(context), new_params, "held at submit" if hold else None, urgent, key)
-    answer = resubmit.fork(session.client(), source, changes, session.out.note, explain)
+    answer = resubmit.fork(session.client(start=True), source, changes, session.out.note, explain)
     start = answer["lineage"]
     step = "" if start["step"] is None else f", step {start['step']}"
     code = "this directory" if changes.command is not None and "workdir" not in said else said.get("workdir", "")
@@ -59,7 +59,7 @@ def requeue(session: Session, /, job: str, new_params: tuple[str, ...], hold: bo
     key = options.pop("key")
     said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
     changes = resubmit.Changes(said, None, new_params, "held at submit" if hold else None, key=key)
-    answer = resubmit.requeue(session.client(), job, changes)
+    answer = resubmit.requeue(session.client(start=True), job, changes)
     _told(session, answer, hold)
 
 
@@ -76,7 +76,7 @@ def reproduce(context: click.Context, /, session: Session, job: str, key: str | 
 
     Lists what cannot be kept equal. Exit code with -f: 0 if it succeeded, 10 if not.
     """
-    out, client, follow, hold = session.out, session.client(), options["follow"], options["hold"]
+    out, client, follow, hold = session.out, session.client(start=True), options["follow"], options["hold"]
     answer = resubmit.reproduce(client, job, "held at submit" if hold else None, key)
     first, id = answer["lineage"]["job"], answer["id"]
     if not (out.quiet or out.json):

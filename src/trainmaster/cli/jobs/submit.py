@@ -67,7 +67,7 @@ def _send(session: Session, draft: Draft, explain: Explain | None) -> str:
         from trainmaster.client.files import check  # noqa: PLC0415  # a running server validates it anyway
 
         check(draft)
-    client = session.client()
+    client = session.client(start=True)
     try:
         return send(client, draft, session.out.note, explain)
     except KeyboardInterrupt:

@@ -1,11 +1,12 @@
 """Prints the logs of several ranks on one output: rank 0 unmarked, other lines as `[1] …`, roles with their names."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from trainmaster.cli.render.output import Output
 
+Keep = Callable[[str], bool]
 _LINE_MAX = 4096  # characters of an unterminated line that are held back
 # On a terminal, a program may color its text and clear its line, as progress bars do. Everything else (moving the cursor,
 # setting the title, the clipboard, queries that the terminal answers) is shown as text and not executed.
@@ -41,48 +42,73 @@ def _shown(match: re.Match[str]) -> str:
     return "^[" if match.group() == "\x1b" else match.group().encode("unicode_escape").decode()
 
 
-class LogPrinter:
-    """Prints chunks. With `marking`, each attempt after the first is announced on standard error."""
+class Lines(NamedTuple):
+    """Which lines are printed (None: all), and the name of a job that is printed before each of them."""
 
-    def __init__(self, out: Output, ranks: int = 1, marking: bool = True, raw: bool = False) -> None:
-        self._out, self._several, self._marking = out, ranks > 1, marking
+    job: str = ""
+    keep: Keep | None = None
+
+
+_ALL = Lines()
+
+
+class LogPrinter:
+    """Prints chunks. With `marking`, each attempt after the first is announced on standard error.
+
+    With several programs, a name or a condition, whole lines are printed, else every piece as it comes.
+    """
+
+    def __init__(self, out: Output, ranks: int = 1, marking: bool = True, raw: bool = False, lines: Lines = _ALL) -> None:
+        self._out, self._marking = out, marking
+        self._by_line = ranks > 1 or lines != _ALL
+        self._job, self._keep = lines
         self._tame = out.terminal and not raw
         self._coloured = False
         self._attempt: int | None = None
-        self._open: dict[tuple[int, str], str] = {}  # unfinished lines by (attempt, source), if several programs print
+        self._open: dict[tuple[int, str], str] = {}  # unfinished lines by (attempt, source), if lines are printed
         self._line_done = True
 
     def page(self, chunks: Sequence[Mapping[str, Any]]) -> None:
         """Print new chunks."""
         for chunk in chunks:
+            rank = "" if chunk["rank"] == 0 else str(chunk["rank"])  # rank 0 has no mark
+            whose, text = chunk.get("role") or rank, str(chunk["text"])
             if self._out.json:
-                self._out.stream(dict(chunk))
+                self._value(chunk, whose, text)
             else:
-                rank = "" if chunk["rank"] == 0 else str(chunk["rank"])  # rank 0 has no mark
-                self._chunk(int(chunk["attempt"]), chunk.get("role") or rank, str(chunk["text"]))
+                self._chunk(int(chunk["attempt"]), whose, text)
+
+    def _value(self, chunk: Mapping[str, Any], whose: str, text: str) -> None:
+        """Print a chunk as JSON, with the lines to print."""
+        if self._keep is not None:
+            text = "".join(f"{line}\n" for line in self._whole(int(chunk["attempt"]), whose, text) if self._keep(line))
+        if text:
+            self._out.stream({**({"job": self._job} if self._job else {}), **chunk, "text": text})
 
     def _chunk(self, attempt: int, whose: str, text: str) -> None:
         if self._attempt is not None and attempt != self._attempt:
             self.finish()
             if self._marking:
                 self.end_line()
-                self._out.note(f"--- attempt {attempt} ---")
+                self._out.note(f"--- {self._job} attempt {attempt} ---" if self._job else f"--- attempt {attempt} ---")
         self._attempt = attempt
-        if not self._several:
+        if self._by_line:
+            self._lines(whose, self._whole(attempt, whose, text))
+        else:
             self._write(text)
-            return
-        text = self._open.pop((attempt, whose), "") + text
-        done, newline, begun = text.rpartition("\n")
-        if newline:
-            self._lines(whose, done)
-        if len(begun) > _LINE_MAX:
-            self._lines(whose, begun)
-        elif begun:
-            self._open[attempt, whose] = begun
 
-    def _lines(self, whose: str, text: str) -> None:
-        mark = f"[{whose}] " if whose else ""
-        self._write("".join(f"{mark}{line}\n" for line in text.split("\n")))
+    def _whole(self, attempt: int, whose: str, text: str) -> list[str]:
+        """The lines that are complete with `text`. What is left waits for the rest of its line, if it is not too long."""
+        *lines, begun = (self._open.pop((attempt, whose), "") + text).split("\n")
+        if len(begun) > _LINE_MAX:
+            return [*lines, begun]
+        if begun:
+            self._open[attempt, whose] = begun
+        return lines
+
+    def _lines(self, whose: str, lines: Sequence[str]) -> None:
+        mark = (f"{self._job} | " if self._job else "") + (f"[{whose}] " if whose else "")
+        self._write("".join(f"{mark}{line}\n" for line in lines if self._keep is None or self._keep(line)))
 
     def _write(self, text: str) -> None:
         if text:
@@ -94,8 +120,12 @@ class LogPrinter:
 
     def finish(self) -> None:
         """Print unfinished lines."""
-        for (_, whose), text in sorted(self._open.items()):
-            self._lines(whose, text)
+        for (attempt, whose), text in sorted(self._open.items()):
+            if not self._out.json:
+                self._lines(whose, [text])
+            elif self._keep is not None and self._keep(text):
+                rank = int(whose or 0) if whose.isdecimal() or not whose else -1
+                self._value({"attempt": attempt, "rank": rank, "role": whose if rank < 0 else None}, whose, "\n")
         self._open.clear()
         if self._coloured:
             self._out.raw("\x1b[0m")  # reset the program's colors

@@ -1,35 +1,48 @@
 """Draws aligned tables, fitted to a terminal, or in full if the output is piped. Pure."""
 
 from collections.abc import Sequence
-from unicodedata import combining, east_asian_width
+from unicodedata import category, east_asian_width
+
+from trainmaster.cli.render.human import printable
 
 _GAP = "  "
 _FLOOR = 8  # smallest width of a shortened cell
+_NO_WIDTH = ("Mn", "Me", "Cf")  # categories of characters that are drawn onto the one before, or not at all
 
 
 def width_of(text: str) -> int:
     """The number of terminal columns of `text`."""
     if text.isascii():
         return len(text)
-    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+    return sum(map(_width_of_one, text))
+
+
+def _width_of_one(character: str) -> int:
+    if category(character) in _NO_WIDTH:
+        return 0
+    return 2 if east_asian_width(character) in "WF" else 1
 
 
 def fit(text: str, width: int) -> str:
     """`text` cut to at most `width` columns, ending with `…`."""
     if width_of(text) <= width:
         return text
-    kept = ""
+    kept, left = [], width - 1
     for character in text:
-        if width_of(kept) + width_of(character) > width - 1:
+        left -= _width_of_one(character)
+        if left < 0:
             break
-        kept += character
-    return kept.rstrip() + "…"
+        kept.append(character)
+    return "".join(kept).rstrip() + "…"
 
 
 def draw(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, spare: Sequence[int] = ()) -> list[str]:
     """Aligned lines. With a `width`, first the last column is shortened, then columns in `spare` are dropped one by one, then
-    the widest are shortened, until every line fits. None: nothing is shortened."""
-    clean = [[" ".join(cell.split()) for cell in row] for row in rows]
+    the widest are shortened, until every line fits; lines that are too long even so are cut. None: nothing is shortened.
+
+    Line breaks in a cell become blanks, and other control characters are shown as text.
+    """
+    clean = [[printable(" ".join(cell.split())) for cell in row] for row in rows]
     columns = list(zip(headers, *clean, strict=True))
     widths = [max(width_of(cell) for cell in column) for column in columns]
     kept = list(range(len(columns)))
@@ -43,7 +56,8 @@ def draw(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | Non
             over -= 1
     numeric = [_is_numeric(column[1:]) for column in columns]
     picked = [[line[at] for at in kept] for line in [list(headers), *clean]]
-    return [_line(line, [widths[at] for at in kept], [numeric[at] for at in kept]) for line in picked]
+    lines = [_line(line, [widths[at] for at in kept], [numeric[at] for at in kept]) for line in picked]
+    return lines if width is None else [fit(line, width) for line in lines]
 
 
 def _kept(widths: Sequence[int], width: int, spare: Sequence[int]) -> list[int]:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.concurrency import run_in_threadpool
 
 from trainmaster.errors import UsageError
-from trainmaster.ports.store import TokenRow
+from trainmaster.ports.tokens import TokenRow
 from trainmaster.server.http import bodies
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.credentials import Role

@@ -15,6 +15,8 @@ REFS_MAX = 10_000  # jobs in one cancel request
 COMMAND_MAX = 10_000  # words of a command beside a job
 ENTRIES_MAX = 1000  # data sets of a job
 STATES_MAX = 20
+RANKS_MAX = 1000  # ranks whose logs are asked for
+TAGS_MAX = 20  # tags that a job must have to be listed
 KINDS_MAX = 20
 REMOVED_MAX = 1000  # jobs whose bytes one request removes
 INPUT_MAX = 2 * 1024 * 1024  # base64 characters of command input per request
@@ -24,6 +26,7 @@ GRACE_AGE_MAX_S = 1e9  # largest minimum age for garbage collection
 NAMES_MAX = 1000  # metrics, or jobs, named by one request
 PATH_MAX = 4096  # characters of a file's path
 CURSOR_MAX = 60_000  # characters of a cursor; the HTTP server rejects longer lines
+TIME_LIMIT_MAX_S = 3650 * 86400.0  # of a job
 TIME_MAX_S = 253402300799.0  # the end of the year 9999
 
 Number = Annotated[int, Query(ge=0, le=NUMBER_MAX)]

@@ -27,7 +27,7 @@ class Need(Enum):
 
 _READ_ROUTES = (  # every token may read everything
     "/openapi.json", "/jobs", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/metrics", "/jobs/{ref}/events",
-    "/jobs/{ref}/watch", "/jobs/{ref}/logs", "/jobs/{ref}/logs/stream", "/jobs/{ref}/artifacts",
+    "/jobs/{ref}/watch", "/jobs/{ref}/logs", "/jobs/{ref}/logs/stream", "/jobs/{ref}/artifacts", "/jobs/{ref}/spec",
     "/jobs/{ref}/artifacts/{path:anyname}", "/jobs/{ref}/provenance", "/jobs/{ref}/diff", "/compare", "/logbook", "/queue",
     "/cluster", "/nodes", "/usage", "/history", "/storage", "/metrics", "/events/stream", "/troubles",
 )  # fmt: skip
@@ -54,7 +54,7 @@ REQUIRED = MappingProxyType(
                 "POST /jobs/cancel", "POST /jobs/{ref}/cancel", "POST /jobs/{ref}/hold", "POST /jobs/{ref}/release",
                 "POST /jobs/{ref}/requeue", "POST /jobs/{ref}/exec", "GET /jobs/{ref}/exec/{id}",
                 "POST /jobs/{ref}/exec/{id}/input", "POST /jobs/{ref}/exec/{id}/stop", "POST /jobs/{ref}/exec/{id}/resize",
-                "POST /notes", "POST /jobs/remove", "POST /storage/prune",
+                "PATCH /jobs/{ref}", "POST /notes", "POST /jobs/remove", "POST /storage/prune",
             ),
             Need.OWNER,
         ),

@@ -1,10 +1,11 @@
 """Routes that read jobs: lists, one job, why it waits, its metrics, its events."""
 
 import asyncio
+import hashlib
 import json
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -12,11 +13,26 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.errors import UsageError
+from trainmaster.model import redaction
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import State
 from trainmaster.ports.store import JobQuery
 from trainmaster.server.http import bodies
-from trainmaster.server.http.parameters import NAMES_MAX, NUMBER_MAX, STATES_MAX, Metric, Number, Ref, Text, Wait
+from trainmaster.server.http.parameters import (
+    NAMES_MAX,
+    NUMBER_MAX,
+    STATES_MAX,
+    TAGS_MAX,
+    TEXT_MAX,
+    TIME_MAX_S,
+    LongText,
+    Metric,
+    Number,
+    Ref,
+    Text,
+    Wait,
+)
+from trainmaster.server.http.permissions import may_change
 from trainmaster.server.http.unchanged import answers_of
 from trainmaster.server.jobs import queue
 from trainmaster.server.record.artifacts import kept_by
@@ -26,6 +42,7 @@ from trainmaster.server.schemas.queue_schemas import Why
 from trainmaster.server.views import event_text, resources
 from trainmaster.server.views.lookup import find, page
 from trainmaster.server.views.silent_agents import silent_agents
+from trainmaster.spec.mapping import to_file
 
 router = APIRouter(tags=["jobs"])
 
@@ -48,11 +65,21 @@ class ListQuery:
     state: Annotated[list[State] | None, Query(max_length=STATES_MAX)] = None
     project: Text = None
     experiment: Text = None
+    member: Annotated[str | None, Query(max_length=TEXT_MAX, description="the owner")] = None
+    mine: Annotated[bool, Query(description="only those of the caller")] = False
+    name: Annotated[str | None, Query(max_length=TEXT_MAX, description="with a `*` at its end: names that begin so")] = None
+    tag: Annotated[list[LongText] | None, Query(max_length=TAGS_MAX, description="NAME or NAME=VALUE; all of them")] = None
+    since_s: Annotated[float | None, Query(ge=0, le=TIME_MAX_S, description="accepted then or later")] = None
+    until_s: Annotated[float | None, Query(ge=0, le=TIME_MAX_S, description="accepted before")] = None
 
-    def asked(self) -> JobQuery:
+    def asked(self, caller: str) -> JobQuery:
         """As a query for the store."""
         limit = _PAGE if self.all else self.limit
-        return JobQuery(tuple(self.state or ()), self.project, self.experiment, limit, self.before)
+        pairs = [text.partition("=") for text in self.tag or ()]
+        return JobQuery(
+            tuple(self.state or ()), self.project, self.experiment, limit, self.before, caller if self.mine else self.member,
+            self.name, tuple((name, value if equals else None) for name, equals, value in pairs), self.since_s, self.until_s,
+        )  # fmt: skip
 
 
 @router.get("/jobs", summary="List jobs, newest first", response_model=None, responses=models.answers(models.JobList))
@@ -62,11 +89,14 @@ def list_jobs(request: Request, query: Annotated[ListQuery, Depends()]) -> Respo
     Except with `all`, the answer has an `ETag`; sent back in `If-None-Match`, it is answered with 304 while nothing changed.
     """
     api = runtime.of(request)
+    asked = query.asked(runtime.user(request))
     if query.all:
-        return StreamingResponse(_stream(api, query.asked()), media_type=bodies.Json.media_type)
+        return StreamingResponse(_stream(api, asked), media_type=bodies.Json.media_type)
     stores = api.services
     version = f"{stores.events.version()}.{stores.inbox.version()}.{stores.metrics.version()}"
-    return answers_of(request).give(request, version, lambda: {"jobs": _views(api, query.asked())})
+    if query.mine:  # the same question of another member has another answer
+        version += f".{hashlib.sha256(str(asked.owner).encode()).hexdigest()[:16]}"
+    return answers_of(request).give(request, version, lambda: {"jobs": _views(api, asked)})
 
 
 def _views(api: runtime.Runtime, query: JobQuery) -> list[resources.View]:
@@ -114,6 +144,25 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     troubles = [*detail["troubles"], *silent_agents(api, job)]
     notes = [*detail["notes"], *kept["notes"]]
     return bodies.Json({**detail, **kept, "notes": notes, "troubles": troubles, "children": children, **runs})
+
+
+@router.get("/jobs/{ref}/spec", summary="The spec of a job", response_model=None, responses=models.answers(models.SpecOf))
+def show_spec(request: Request, ref: Ref) -> bodies.Json:
+    """What a spec file says that submits the job again. Credentials are replaced by `(hidden)`; `hidden` names the fields."""
+    job = find(runtime.of(request), ref).job
+    told = to_file(redaction.shown(job.spec, may_change(request, job)))
+    hidden = list(_differing(to_file(job.spec), told))
+    where = {"directory": job.origin.directory, "in_place": job.code.in_place}
+    return bodies.Json({"id": job.id, "spec": told, "hidden": hidden, **where})
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The fields in which two mappings of the same form differ, as dotted names."""
+    for name, value in one.items():
+        if isinstance(value, Mapping):
+            yield from _differing(value, other[name], f"{above}{name}.")
+        elif value != other[name]:
+            yield above + name
 
 
 @router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses=models.answers(Why))

@@ -188,15 +188,20 @@ def row_of(api: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, k
 
 def check_spec(api: runtime.Runtime, spec: JobSpec) -> None:
     """Raises: UsageError for a missing tag that the project requires, an unknown class or pool; ImpossibleError."""
+    check_tags(api, spec)
+    rules, nodes = obeyed(api, spec), api.nodes()
+    lacking = never(asks(spec), grouped(sites_of(nodes, rules, time.time()))) if nodes else None
+    if lacking is not None:
+        raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
+
+
+def check_tags(api: runtime.Runtime, spec: JobSpec) -> None:
+    """Raises: UsageError for a missing tag that the project requires."""
     required = api.services.configuration.project(spec.project).required_tags
     missing = [name for name in required if not spec.tags.get(name)]
     if missing:
         tags, flags = " and ".join(missing), " ".join(f"--tag {name}=…" for name in missing)
         raise UsageError(f"project {spec.project} requires the tag{'s' * (len(missing) > 1)} {tags}: add {flags}")
-    rules, nodes = obeyed(api, spec), api.nodes()
-    lacking = never(asks(spec), grouped(sites_of(nodes, rules, time.time()))) if nodes else None
-    if lacking is not None:
-        raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
 
 
 def notes(api: runtime.Runtime, row: NewRow) -> list[str]:

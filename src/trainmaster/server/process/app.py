@@ -20,7 +20,7 @@ from trainmaster.server.cluster import cluster_rules, history_export, nodes, pro
 from trainmaster.server.http import bodies, errors, permissions
 from trainmaster.server.http.authentication import AuthenticationMiddleware
 from trainmaster.server.http.unchanged import Answers
-from trainmaster.server.jobs import cancelling, forecast_records, holding, job_reads, queue, resubmit, submit
+from trainmaster.server.jobs import cancelling, forecast_records, holding, job_reads, queue, resubmit, submit, updating
 from trainmaster.server.jobs.start_estimates import StartEstimates
 from trainmaster.server.process import idle_stop
 from trainmaster.server.record import artifacts, comparison, notes, provenance
@@ -77,7 +77,8 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
     rooms = (
         submit, queue, cluster_rules, resubmit, provenance, cancelling, exec, job_reads, history_export, artifacts, logs,
-        comparison, notes, holding, nodes, code_copies, storage, event_streams, usage, tokens, server_troubles, removal,
+        comparison, notes, holding, updating, nodes, code_copies, storage, event_streams, usage, tokens, server_troubles,
+        removal,
     )  # fmt: skip
     allowed = [Depends(permissions.permitted)]
     for room in rooms:

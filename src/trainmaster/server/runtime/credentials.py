@@ -16,7 +16,7 @@ from enum import StrEnum
 from trainmaster.errors import AuthenticationError, ConflictError, NotFoundError, OperationError, UsageError
 from trainmaster.home import Home, account_name, write_atomic
 from trainmaster.model.ids import AgentKey
-from trainmaster.ports.store import TokenRow, TokenStore
+from trainmaster.ports.tokens import TokenRow, TokenStore
 from trainmaster.wire import rest
 
 TICKET_S = 60.0

@@ -1,6 +1,6 @@
 """OpenAPI models for cancelling, exec and removal. Documentation only, as in `models`."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -15,6 +15,7 @@ from trainmaster.server.http.parameters import (
     REMOVED_MAX,
     SIDE_MAX,
     STATES_MAX,
+    TIME_LIMIT_MAX_S,
     LongText,
 )
 
@@ -124,3 +125,28 @@ class Pruned(Removed):
     """What is removed, or would be, for at most 1,000 jobs."""
 
     more: bool
+
+
+class Update(BaseModel):
+    """What to change; what is not named stays. `hold` holds the job, for this reason."""
+
+    priority: int | None = Field(None, ge=-100, le=100)
+    time_limit: LongText | Annotated[float, Field(gt=0, le=TIME_LIMIT_MAX_S)] | None = Field(
+        None, description="as in a spec: 12h, or seconds; null: no limit", examples=["12h"]
+    )
+    workload_class: LongText | None = Field(None, alias="class", description="of a waiting job")
+    tags: dict[str, LongText | None] | None = Field(
+        None, description="by name; null removes one", examples=[{"owner": "team-a"}]
+    )
+    hold: LongText | None = Field(None, description="of a waiting job")
+
+
+class Updated(BaseModel):
+    """The job as it will be, and its state when the request was accepted."""
+
+    id: str
+    state: str
+    priority: int
+    time_limit_s: float | None
+    workload_class: str = Field(alias="class")
+    tags: dict[str, str]

@@ -118,6 +118,7 @@ class JobSummary(BaseModel):
     id: str
     seq: int
     name: str
+    member: str = Field(description="the owner: usage is charged to it, its quota applies, it may change the job")
     project: str
     experiment: str
     state: str = Field(examples=["running"])
@@ -197,7 +198,6 @@ class JobDetail(JobSummary):
     """Everything about one job."""
 
     spec: dict[str, Any]
-    member: str = Field(description="the owner: usage is charged to it, its quota applies, it may change the job")
     origin: dict[str, Any] = Field(description="where the client submitted it from")
     code: dict[str, Any]
     data: list[dict[str, Any]] = Field(description="name, uri, digest, exact, files, bytes")
@@ -217,6 +217,16 @@ class JobDetail(JobSummary):
     work: list[str]
     troubles: list[TroubleView] = Field(description="warnings about the job, the newest few")
     notes: list[str]
+
+
+class SpecOf(BaseModel):
+    """The spec of a job, as in a spec file, and the directory that it was submitted from."""
+
+    id: str
+    spec: dict[str, Any]
+    hidden: list[str] = Field(description="fields that hold `(hidden)` in place of a credential", examples=[["params.api_key"]])
+    directory: str
+    in_place: bool
 
 
 class Series(BaseModel):
@@ -354,7 +364,8 @@ def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[s
 
 
 BODIES: tuple[type[BaseModel], ...] = (
-    Submit, SubmitBatch, Asked, ask.AskedToCancel, ask.CancelMany, ask.Remove, ask.Prune, ask.Exec, ask.ExecInput, CodeTree,
+    Submit, SubmitBatch, Asked, ask.AskedToCancel, ask.CancelMany, ask.Remove, ask.Prune, ask.Exec, ask.ExecInput, ask.Update,
+    CodeTree,
     Requeue, Reproduce, Fork, NewNote, NewRules, NewToken, StorageCollect, Error,
 )  # fmt: skip
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field
 
 from trainmaster.errors import NotFoundError
 from trainmaster.model.job import Job
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.server.http import bodies
-from trainmaster.server.http.parameters import CURSOR_MAX, NUMBER_MAX, TEXT_MAX, Ref, Wait
+from trainmaster.server.http.parameters import CURSOR_MAX, NUMBER_MAX, RANKS_MAX, TEXT_MAX, Ref, Wait
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import models
 from trainmaster.server.streams import rank_logs
@@ -22,6 +23,7 @@ router = APIRouter(tags=["jobs"])
 _LOOK_S = 0.05  # interval at which file sizes are checked for one follower
 _LOOKS_PER_S = 200  # limit for all followers together: one check takes half a millisecond
 _TAIL_MAX = 100_000
+_Rank = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
 _TAIL = "only the last lines of each rank, from the newest attempt"
 
 
@@ -29,7 +31,7 @@ _TAIL = "only the last lines of each rank, from the newest attempt"
 class LogQuery:
     """Which part of the output to return."""
 
-    rank: Annotated[int | None, Query(ge=0, le=NUMBER_MAX)] = None
+    rank: Annotated[list[_Rank] | None, Query(max_length=RANKS_MAX, description="only these; default: all")] = None
     role: Annotated[str | None, Query(max_length=TEXT_MAX, description="the name of a role that runs beside the ranks")] = None
     attempt: Annotated[int | None, Query(ge=1, le=NUMBER_MAX)] = None
     after: Annotated[str, Query(max_length=CURSOR_MAX, description="`cursor` of the last response")] = ""
@@ -53,7 +55,7 @@ class LogQuery:
 
     def _files(self, api: runtime.Runtime, job: str, first: int) -> list[rank_logs.RankFile]:
         """The requested files, of attempts from `first` on."""
-        which = rank_logs.LogSelection(self.attempt, self.rank, self.role)
+        which = rank_logs.LogSelection(self.attempt, None if self.rank is None else frozenset(self.rank), self.role)
         return rank_logs.rank_files(api.services.home, job, first, which)
 
 

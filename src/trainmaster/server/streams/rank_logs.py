@@ -59,10 +59,10 @@ class Chunk(NamedTuple):
 
 
 class LogSelection(NamedTuple):
-    """Selects logs by attempt, rank and role; None selects all."""
+    """Selects logs by attempt, ranks and role; None selects all."""
 
     attempt: int | None = None
-    rank: int | None = None
+    ranks: frozenset[int] | None = None
     role: str | None = None
 
 
@@ -119,7 +119,7 @@ def rank_files(home: Home, job: str, first: int, which: LogSelection = LogSelect
                 if match is None or which.role not in (None, match["role"]):
                     continue
                 rank = int(match["rank"]) if match["role"] is None else -1
-                if which.rank in (None, rank):
+                if which.ranks is None or rank in which.ranks:
                     path = str(directory / entry)
                     found.append(RankFile(number, match["role"] is not None, rank, node_index, path, match["role"]))
     return sorted(found)

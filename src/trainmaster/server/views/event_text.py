@@ -8,7 +8,7 @@ from trainmaster.model import events as ev
 from trainmaster.model import redaction
 from trainmaster.model.job import Outcome
 from trainmaster.ports.store import Recorded, Unread
-from trainmaster.scheduling.words import summed
+from trainmaster.scheduling.words import length, summed
 from trainmaster.wire.names import STALLED
 
 
@@ -36,6 +36,8 @@ def _shown(event: ev.Event) -> ev.Event:
             return replace(event, spec=redaction.shown(spec), origin=redaction.shown_origin(origin), data=versions)
         case ev.CommandRun(command=command):
             return replace(event, command=redaction.line(command))
+        case ev.Updated(tags=tags):
+            return replace(event, tags=redaction.values(tags))
         case ev.RunDataLogged(params=params, tags=tags):
             return replace(event, params=redaction.values(params), tags=redaction.values(tags))
     return event
@@ -51,6 +53,8 @@ def sentence(event: ev.Event) -> str:
             return _because(f"held by {by}", reason)
         case ev.Released(by):
             return f"released by {by}"
+        case ev.Updated(by=by):
+            return f"{by} changed {', '.join(_changes(event))}"
         case ev.CancelRequested(by, reason, grace_s):
             within = "" if grace_s is None else f", {grace_s:g} s allowed"
             return _because(f"cancel requested by {by}{within}", reason)
@@ -95,6 +99,20 @@ def sentence(event: ev.Event) -> str:
         case ev.Planned(placed=placed):
             return f"placed {', '.join(placed)}" if placed else "planned"
     return _attempt_sentence(event)
+
+
+def _changes(event: ev.Updated) -> Iterator[str]:
+    """For example `priority to 10`, `time limit to 2 h`, `tag owner=ada`."""
+    if event.priority is not None:
+        yield f"priority to {event.priority}"
+    if event.no_time_limit:
+        yield "time limit to none"
+    elif event.time_limit_s is not None:
+        yield f"time limit to {length(event.time_limit_s)}"
+    if event.work is not None:
+        yield f"class to {event.work}"
+    for name, value in event.tags.items():
+        yield f"tag {name} to nothing" if value is None else f"tag {name}={value}"
 
 
 def _handing_over(stopped: Sequence[str], shrunk: Sequence[str]) -> Iterator[str]:

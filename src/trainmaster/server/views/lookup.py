@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from trainmaster.errors import TrainmasterError
+from trainmaster.model import redaction
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job
 from trainmaster.ports.store import InboxRow, JobQuery
@@ -91,7 +92,7 @@ def page(api: Runtime, query: JobQuery) -> list[FoundJob]:
     recorded = api.services.events.jobs(query)
     known = {job.id for job in recorded}
     fresh = (pending_job(row) for row in reversed(rows) if isinstance(row.command, SubmitJob) and row.job not in known)
-    waiting = islice((job for job in fresh if _asked_for(job, query)), query.limit)
+    waiting = islice((job for job in fresh if admits(query, job)), query.limit)
     jobs = sorted([*waiting, *recorded], key=lambda job: job.seq, reverse=True)[: query.limit]
     about: dict[str, list[InboxRow]] = {job.id: [] for job in jobs}
     for row in rows:
@@ -100,17 +101,27 @@ def page(api: Runtime, query: JobQuery) -> list[FoundJob]:
     return [FoundJob(job, pending_reason(job, about[job.id])) for job in jobs]
 
 
+def admits(query: JobQuery, job: Job) -> bool:
+    """Whether a job is one of those that a query asks for, whatever `limit` says."""
+    spec, tags = job.spec, redaction.values(job.spec.tags)
+    return (
+        (not query.states or job.state in query.states)
+        and query.project in (None, spec.project)
+        and query.experiment in (None, spec.experiment)
+        and query.owner in (None, job.owner)
+        and (query.name is None or _is_named(spec.name, query.name))
+        and all(name in tags and value in (None, tags[name]) for name, value in query.tags)
+        and (query.before_seq is None or job.seq < query.before_seq)
+        and (query.since_s is None or job.created_s >= query.since_s)
+        and (query.until_s is None or job.created_s < query.until_s)
+    )
+
+
+def _is_named(name: str, asked: str) -> bool:
+    return name.startswith(asked[:-1]) if asked.endswith("*") else name == asked
+
+
 def _named(row: InboxRow) -> tuple[str, str]:
     """The id and name of a pending submit."""
     assert isinstance(row.command, SubmitJob)
     return row.job, row.command.spec.name
-
-
-def _asked_for(job: Job, query: JobQuery) -> bool:
-    """Whether a pending job matches a query."""
-    return (
-        (not query.states or job.state in query.states)
-        and query.project in (None, job.spec.project)
-        and query.experiment in (None, job.spec.experiment)
-        and (query.before_seq is None or job.seq < query.before_seq)
-    )

@@ -89,6 +89,7 @@ def job_view(job: Job, points: Points, reason: str) -> View:
         "id": job.id,
         "seq": job.seq,
         "name": job.spec.name,
+        "member": job.owner,
         "project": job.spec.project,
         "experiment": job.spec.experiment,
         "state": job.state.value,
@@ -121,7 +122,6 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
     return {
         **job_view(job, points, reason),
         "spec": asdict(redaction.shown(job.spec)),
-        "member": job.owner,
         "origin": asdict(redaction.shown_origin(job.origin)),
         "code": asdict(job.code),
         "data": data_view(job),

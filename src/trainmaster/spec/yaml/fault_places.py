@@ -1,6 +1,6 @@
 """Adds file, line and column to faults, and converts pydantic's errors to faults."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainmaster.spec.faults import Fault, describe
@@ -21,22 +21,39 @@ def at(where: Positions, path: FieldPath, fault: Fault, key: bool = False) -> Fa
 def unspeakable(mapping: dict[Any, Any], where: Positions) -> list[Fault]:
     """Faults for texts with NUL characters or lone surrogates, and for keys that are not text."""
     faults: list[Fault] = []
-    left: list[tuple[FieldPath, Any]] = [((), mapping)]
-    while left:
-        path, value = left.pop()
+    for path, value in _walk(mapping):
         if isinstance(value, dict):
             faults += [
                 at(where, path, Fault(dotted(path), f"a name must be text, not {describe(key)}", "a name", describe(key)))
                 for key in value if not isinstance(key, str)
             ]  # fmt: skip
-            left += [((*path, key), item) for key, item in value.items() if isinstance(key, str)]
-            left += [((*path, key), key) for key in value if isinstance(key, str)]
-        elif isinstance(value, list | tuple):
-            left += [((*path, index), item) for index, item in enumerate(value)]
         elif isinstance(value, str) and not _is_text(value):
             field = dotted(path).encode("utf-8", "replace").decode().replace("\0", "?")
             faults.append(at(where, path, Fault(field, "holds a NUL or half a character", "a text", "an unusable text")))
     return faults
+
+
+def with_text(mapping: dict[Any, Any], where: Positions, hidden: str) -> list[Fault]:
+    """Faults for texts that hold the word that stands for a hidden credential."""
+    message = f"holds {hidden}, which stands for a credential; put the credential in its place"
+    return [
+        at(where, path, Fault(dotted(path), message, "the real value", hidden))
+        for path, value in _walk(mapping)
+        if isinstance(value, str) and hidden in value
+    ]
+
+
+def _walk(mapping: dict[Any, Any]) -> Iterator[tuple[FieldPath, Any]]:
+    """Everything in a mapping, names included, with its path."""
+    left: list[tuple[FieldPath, Any]] = [((), mapping)]
+    while left:
+        path, value = left.pop()
+        yield path, value
+        if isinstance(value, dict):
+            left += [((*path, key), item) for key, item in value.items() if isinstance(key, str)]
+            left += [((*path, key), key) for key in value if isinstance(key, str)]
+        elif isinstance(value, list | tuple):
+            left += [((*path, index), item) for index, item in enumerate(value)]
 
 
 def _is_text(value: str) -> bool:

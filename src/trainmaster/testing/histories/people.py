@@ -15,6 +15,7 @@ from trainmaster.model.commands import (
     ReleaseJob,
     SetNodeState,
     SubmitJob,
+    UpdateJob,
 )
 from trainmaster.model.job import Job
 from trainmaster.model.lineage import Lineage, Relation
@@ -70,6 +71,8 @@ class People:
             job_id = self.rng.choice(self.submitted)
             asked: list[Command] = [CancelJob(job_id, "ann"), HoldJob(job_id, "ann", ""), ReleaseJob(job_id, "ann")]
             self.ask(self.rng.choice(asked))
+        if self.submitted and self.rng.random() < 0.1:
+            self.ask(self._update())
         if self.rng.random() < 0.05 and self.engine.starts:
             self.ask(garbage(self.rng.choice(list(self.engine.starts)), self.rng))
         if self.rng.random() < 0.02:
@@ -77,6 +80,13 @@ class People:
         if self.rng.random() < 0.05:
             self.ask(ConfigureCluster(self.rng.choice(SOME_RULES), "ann"))
         self._machines()
+
+    def _update(self) -> UpdateJob:
+        """A change of any job, also of an ended one."""
+        tags = {self.rng.choice("ab"): self.rng.choice(["x", "y", None])}
+        limit_s = self.rng.choice([None, None, 10_000.0])  # a lower one is not what its past attempts obeyed
+        work, priority = self.rng.choice([None, "interactive"]), self.rng.choice([None, -1, 1])
+        return UpdateJob(self.rng.choice(self.submitted), "ann", priority, limit_s, self.rng.random() < 0.1, work, tags)
 
     def _machines(self) -> None:
         """Nodes hang for a while, restart, or fail for good: then a person declares them lost and has them repaired."""

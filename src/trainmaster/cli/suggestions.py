@@ -1,0 +1,86 @@
+"""What to type instead of an unknown command: what Slurm, PBS, LSF, docker, kubectl, dstack and SkyPilot call things."""
+
+import difflib
+import shlex
+from collections.abc import Mapping
+
+# Also common English words for a command. A name maps to the words after `tm`.
+ELSEWHERE = {
+    **dict.fromkeys(("list", "ls", "jobs", "qstat", "bjobs", "gpunode"), "ps"),
+    **dict.fromkeys(("status", "info", "describe", "inspect", "seff", "scontrol"), "show"),
+    **dict.fromkeys(("srun", "start", "launch"), "run"),
+    **dict.fromkeys(("qsub", "bsub", "create"), "submit"),
+    **dict.fromkeys(("qdel", "bkill", "terminate", "end"), "cancel"),
+    **dict.fromkeys(("restart", "retry", "qrerun", "brequeue"), "requeue"),
+    **dict.fromkeys(("sinfo", "pbsnodes", "bhosts", "fleet", "fleets", "node", "show-gpus"), "nodes"),
+    **dict.fromkeys(("sstat", "stats", "watch", "smap", "sview", "monitor"), "top"),
+    **dict.fromkeys(("log", "sattach", "bpeek"), "logs"),
+    **dict.fromkeys(("shell", "ssh"), "attach"),
+    **dict.fromkeys(("edit", "patch", "modify", "change", "set", "qalter", "bmod", "label", "annotate", "tag"), "update"),
+    **dict.fromkeys(("sreport", "sshare", "cost", "costs", "cost-report", "billing"), "usage"),
+    **dict.fromkeys(("offer", "offers", "dry-run", "validate"), "plan"),
+    **dict.fromkeys(("server", "serve"), "up"),
+    **dict.fromkeys(("shutdown", "quit"), "down"),
+    **dict.fromkeys(("cp", "download", "scp", "fetch"), "get"),
+    **dict.fromkeys(("sdiag", "check", "cluster-info", "ping"), "doctor"),
+    **dict.fromkeys(("rules", "quota", "quotas", "sacctmgr"), "policy"),
+    **dict.fromkeys(("remove", "delete"), "rm"),
+    **dict.fromkeys(("login", "auth"), "token create"),
+    "sacct": "ps --all --wide",
+    "sprio": "queue",
+    "events": "show JOB",
+    "explain": "why",
+    "cordon": "nodes drain",
+    "drain": "nodes drain",
+    "uncordon": "nodes resume",
+    "undrain": "nodes resume",
+    "qhold": "hold",
+    "bstop": "hold",
+    "qrls": "release",
+    "bresume": "release",
+    "diff": "compare",
+    "spec": "get-spec",
+    "yaml": "get-spec",
+    "gc": "storage gc",
+    "df": "storage",
+}
+# What does not exist: what one does meanwhile.
+MISSING = {
+    **dict.fromkeys(
+        ("salloc", "interactive", "qlogin", "cpunode"),
+        "an allocation to work in is not there yet; meanwhile: tm submit -- sleep 2h   then: tm attach JOB",
+    ),
+    **dict.fromkeys(
+        ("image", "images", "build", "pull", "push", "commit", "rmi"),
+        "container images are not there yet; an environment of packages: tm run --requirements FILE",
+    ),
+    **dict.fromkeys(
+        ("suspend", "pause", "unpause"),
+        "to suspend a running job is not there yet; a job that saves checkpoints: tm cancel JOB   then: tm requeue JOB",
+    ),
+    **dict.fromkeys(("rename",), "a job keeps its name; a tag to find it by: tm update JOB --tag K=V"),
+    **dict.fromkeys(("scrontab", "cron", "schedule"), "jobs that repeat are not there yet; meanwhile: tm submit in a crontab"),
+    **dict.fromkeys(("volume", "volumes", "mount"), "volumes are not there yet; a program reads the node's own paths: --data"),
+    **dict.fromkeys(("port-forward", "proxy", "expose", "gateway"), "to forward ports is not there yet; meanwhile: ssh -L"),
+    **dict.fromkeys(("scale", "autoscale", "autostop"), "nodes that come and go by need are not there yet; see: tm nodes"),
+}
+_PROGRAMS = ("python", "python3", "torchrun", "bash")
+
+
+def instead(name: str, words: list[str], commands: Mapping[str, str]) -> str:
+    """A suggestion for an unknown command: `tm run` for a program or spec, what others mean by the name, or a similar one.
+
+    `commands`: what to type, by the name of each command and alias.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return f"to run it: tm run {shlex.join(words)}"
+    if name.endswith(".py") or name in _PROGRAMS:
+        return f"to run it: tm run -- {'python ' if name.endswith('.py') else ''}{shlex.join(words)}"
+    if name in ELSEWHERE:
+        return f"use: tm {ELSEWHERE[name]}"
+    if name in MISSING:
+        return MISSING[name]
+    near = difflib.get_close_matches(name, [*commands, *ELSEWHERE, *MISSING], n=1, cutoff=0.6)
+    if not near:
+        return "all commands: tm --help"
+    return MISSING.get(near[0]) or f"did you mean: tm {commands.get(near[0]) or ELSEWHERE[near[0]]}"
