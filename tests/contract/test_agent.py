@@ -45,9 +45,10 @@ def test_a_job_of_a_moment(tmp_path: Path) -> None:
         "kind": "ended", "n": 0, "home": "", "launch_error": None, "machine_error": None, "launch_lines": [], "roles": [], "over_memory": False, "memory_limit_bytes": None, "port_in_use": False,
         "last_step": 3, "first_step": 3, "staged": [], "kept": [], "not_kept": [], "warned": [], "run": [], "restored": None,
         "killed_for_memory": False, "failed_ago_s": 0.0,
-        "restored_step": None, "bad": [], "doubted": [],
+        "restored_step": None, "bad": [], "doubted": [], "unread": "",
+        "progress": {"steps": [3], "last_step": 3, "fell_to": None, "first": {"loss": 0.5}, "last": {"loss": 0.5}, "sdk": None},
         "ranks": [{
-            "rank": 0, "exit_code": 0, "signal": None, "stopped_by_us": False, "error": None,
+            "rank": 0, "exit_code": 0, "signal": None, "stopped_by_us": False, "error": None, "raised": None,
             "last_lines": ["step 3: loss 0.5", "done"],
         }],
     }  # fmt: skip

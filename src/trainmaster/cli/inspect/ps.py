@@ -7,7 +7,7 @@ import click
 
 from trainmaster.cli.inspect import server_troubles
 from trainmaster.cli.render import human
-from trainmaster.cli.render.progress import chosen, values_of
+from trainmaster.cli.render.progress import chosen, last_text, values_of
 from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.client.api import STATES
 from trainmaster.client.filters import JobFilter
@@ -60,7 +60,7 @@ def row(job: dict[str, Any], now_s: float) -> list[str]:
         job["state"],
         str(job["attempt"] or "-"),
         "-" if job["step"] is None else str(job["step"]),
-        "-" if name is None else f"{name} {human.number(value)}",
+        "-" if name is None else f"{name} {last_text(job, name, value).partition(',')[0]}",
         age,
         where or place,
     ]

@@ -1,12 +1,15 @@
 """Reads a thinned curve from many points without reading all of them."""
 
 import math
+import sys
 from functools import cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, literal, select
 
 Curve = list[tuple[int, float]]
+
+_NEAR = 10_000  # points in which a finite value before non-finite ones is searched: a few milliseconds
 
 
 def read_curve(connection: Connection, points: Table, series: int, limit: int) -> Curve:
@@ -37,6 +40,20 @@ def read_best(connection: Connection, points: Table, series: int, largest: bool)
     query = select(position, points.c.value, points.c.time_s).where(*of_series).order_by(by_value, position).limit(1)
     row = connection.execute(query).one_or_none()
     return None if row is None else (row[0], row[1], row[2])
+
+
+def read_divergence(connection: Connection, points: Table, series: int, at: int | None) -> tuple[int, tuple[int, float] | None]:
+    """(first position of the non-finite values up to `at`, or to the end; the finite point before them, if it is near)."""
+    position = points.primary_key.columns.values()[1]
+    tail = select(position.label("position"), points.c.value).where(points.c.series == series)
+    tail = tail.where(position <= at) if at is not None else tail
+    near = tail.order_by(position.desc()).limit(_NEAR).subquery()
+    finite = near.c.value.between(-sys.float_info.max, sys.float_info.max)
+    last = select(near.c.position, near.c.value).where(finite).order_by(near.c.position.desc()).limit(1)
+    found = connection.execute(last).one_or_none()
+    since = select(func.min(near.c.position))
+    first = connection.scalar(since if found is None else since.where(near.c.position > found[0]))
+    return (at or 0) if first is None else first, None if found is None else (found[0], found[1])
 
 
 def _thin_by_position(connection: Connection, points: Table, series: int, limit: int) -> Curve:
