@@ -325,6 +325,13 @@ def test_over_the_memory_limit_is_killed(tmp_path: Path) -> None:
     assert record["peak_memory_bytes"] > 150 << 20
 
 
+def test_the_exception_is_named_that_is_far_from_the_last_lines(tmp_path: Path) -> None:
+    program = "import atexit; atexit.register(lambda: print('[bt] stack\\n' * 50)); raise ValueError('boom')"
+    with agent(tmp_path, f'python3 -u -c "{program}"') as it:
+        (rank,) = it.ended()["ranks"]
+    assert (rank["raised"], rank["last_lines"][:2], len(rank["last_lines"])) == ("ValueError: boom", ["[bt] stack"] * 2, 20)
+
+
 def test_a_taken_port_before_the_first_step_is_told(tmp_path: Path) -> None:
     with agent(tmp_path, "echo 'RuntimeError: [Errno 98] Address already in use' >&2; exit 1") as it:
         assert it.ended()["port_in_use"] is True

@@ -374,8 +374,8 @@ class MetricStore(Protocol):
         """(step, value, time_s) of the smallest or largest value, of the same rank as in `series`. NaN is never best."""
         ...
 
-    def divergence(self, job: str, name: str, step: int | None) -> tuple[int, tuple[int, float] | None]:
-        """Of a curve that is not finite at `step`: since which step, and the last finite (step, value); None if it is far."""
+    def divergence(self, job: str, name: str, step: int | None, near: int) -> tuple[int | None, tuple[int, float] | None]:
+        """Since which step a curve is not finite at `step`, and its last finite point. Reads `near` points; None: before."""
         ...
 
     def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:

@@ -83,7 +83,7 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
 def _unread(end: End, outputs: list[RankOutput]) -> str:
     """Why steps may be missing although the program named them."""
     disabled = next((one["text"] for one in end.warned if one["topic"] == "pattern"), "")
-    return next((output.trouble for output in outputs if output.trouble), disabled)
+    return next((output.trouble for output in outputs if output.trouble and output.rank.role is None), disabled)
 
 
 def _failed_ago_s(start: Startup) -> float:

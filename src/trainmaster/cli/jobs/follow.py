@@ -121,11 +121,11 @@ class Follower:
                 lines.append(ended_line(attempt, place))
             given, word = attempt["resumed_from"], attempt.get("resumed_evidence")
             if given is not None and given != self._told.get(number - 1, given) and word == "unknown":
-                lines.append(f"attempt {number} {resumed_line(attempt)}")
+                lines.append(evidence_line(attempt))
                 self._told[number - 1] = given
             decided = word in ("seen", "against") or (word == "unknown" and attempt["ended_s"] is not None)
             if decided and self._words.get(number) != word:
-                lines.append(f"attempt {number} {resumed_line(attempt)}")
+                lines.append(evidence_line(attempt))
                 self._words[number] = word
         reason = str(self._job["reason"] or "") if self._job["state"] in ("queued", "held") else ""
         if reason and reason != self._reason:
@@ -164,6 +164,12 @@ def ended_line(attempt: Row, place: str) -> str:
     given = f", given {place}" if place else " from the beginning: there is no checkpoint" if attempt["started_s"] else ""
     after = "back in the queue, will start" if attempt["state"] == "requeued" else "restarting"
     return f"attempt {attempt['number']} ended: {why}; {after}{given}"
+
+
+def evidence_line(attempt: Row) -> str:
+    """`attempt 2 resumed from step 120: its first step was 121`, `attempt 2 was given step 120, but …`."""
+    line = resumed_line(attempt)
+    return f"attempt {attempt['number']} {'was ' if line.startswith('given') else ''}{line}"
 
 
 def waiting_line(job: Row, reason: str) -> str:

@@ -20,7 +20,7 @@ from trainmaster.server.http.parameters import NAMES_MAX, NUMBER_MAX, STATES_MAX
 from trainmaster.server.http.unchanged import answers_of
 from trainmaster.server.jobs import queue
 from trainmaster.server.record.artifacts import kept_by
-from trainmaster.server.record.divergence import LISTED, SHOWN, diverged
+from trainmaster.server.record.divergence import LISTED, diverged
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import models
 from trainmaster.server.schemas.queue_schemas import Why
@@ -120,7 +120,7 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     children, runs = api.services.events.children(job.id), {"runs": api.services.runs(job.id)}
     troubles = [*detail["troubles"], *silent_agents(api, job)]
     notes = [*detail["notes"], *kept["notes"]]
-    told = {"notes": notes, "troubles": troubles, "diverged": diverged(api.services.metrics, job.id, points, SHOWN)}
+    told = {"notes": notes, "troubles": troubles, "diverged": diverged(api.services.metrics, job.id, points)}
     return bodies.Json({**detail, **kept, **told, "children": children, **runs})
 
 

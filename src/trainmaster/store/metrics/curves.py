@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, literal, select
 
 Curve = list[tuple[int, float]]
+Divergence = tuple[int | None, tuple[int, float] | None]  # since which position, and the finite point before; None: too far
 
-_NEAR = 10_000  # points in which a finite value before non-finite ones is searched: a few milliseconds
+_LAST = 2**63 - 1
 
 
 def read_curve(connection: Connection, points: Table, series: int, limit: int) -> Curve:
@@ -42,18 +43,28 @@ def read_best(connection: Connection, points: Table, series: int, largest: bool)
     return None if row is None else (row[0], row[1], row[2])
 
 
-def read_divergence(connection: Connection, points: Table, series: int, at: int | None) -> tuple[int, tuple[int, float] | None]:
-    """(first position of the non-finite values up to `at`, or to the end; the finite point before them, if it is near)."""
+def read_divergence(connection: Connection, points: Table, series: int, at: int | None, near: int) -> Divergence:
+    """The non-finite values that end at `at`, or at the end of the series, by position. Reads its last `near` points."""
+    given = {"series": series, "at": _LAST if at is None else at, "near": near}
+    count, since, position, value = connection.execute(_divergence(points), given).one()
+    if position is not None:
+        return since, (position, value)
+    return (since if count < near else None), None
+
+
+@cache
+def _divergence(points: Table) -> Select[Any]:
+    """Built once, as below: a list of jobs asks for each that has diverged."""
     position = points.primary_key.columns.values()[1]
-    tail = select(position.label("position"), points.c.value).where(points.c.series == series)
-    tail = tail.where(position <= at) if at is not None else tail
-    near = tail.order_by(position.desc()).limit(_NEAR).subquery()
+    mine = (points.c.series == bindparam("series", type_=BigInteger), position <= bindparam("at", type_=BigInteger))
+    tail = select(position.label("at"), points.c.value).where(*mine).order_by(position.desc())
+    near = tail.limit(bindparam("near", type_=BigInteger)).cte("near")
     finite = near.c.value.between(-sys.float_info.max, sys.float_info.max)
-    last = select(near.c.position, near.c.value).where(finite).order_by(near.c.position.desc()).limit(1)
-    found = connection.execute(last).one_or_none()
-    since = select(func.min(near.c.position))
-    first = connection.scalar(since if found is None else since.where(near.c.position > found[0]))
-    return (at or 0) if first is None else first, None if found is None else (found[0], found[1])
+    last = select(near.c.at, near.c.value).where(finite).order_by(near.c.at.desc()).limit(1).cte("last")
+    after = func.coalesce(select(last.c.at).scalar_subquery(), -_LAST)
+    since = select(func.min(near.c.at)).where(near.c.at > after).scalar_subquery()
+    count = select(func.count()).select_from(near).scalar_subquery()
+    return select(count, since, select(last.c.at).scalar_subquery(), select(last.c.value).scalar_subquery())
 
 
 def _thin_by_position(connection: Connection, points: Table, series: int, limit: int) -> Curve:
