@@ -5,10 +5,16 @@ from dataclasses import replace
 import pytest
 
 from trainmaster.cli.render.timeline import resumed_line
-from trainmaster.model.job import Attempt, NodeRun, Outcome
+from trainmaster.control.observe import take_report
+from trainmaster.control.world import Batch, World
+from trainmaster.model.checkpoints import Checkpoint
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Attempt, NodeRun, Outcome, State
+from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
 from trainmaster.model.progress import Progress
 from trainmaster.recovery.resumption import Evidence, Word, evidence
+from trainmaster.testing.builders import job, placed
 
 SEEN, AGAINST, UNKNOWN = Word.SEEN, Word.AGAINST, Word.UNKNOWN
 EVERY, TENTH, HUNDREDTH = (1, 2, 3), (10, 20, 30), (100, 200, 300)
@@ -47,6 +53,10 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         (first((37, 81)), given(Progress((41, 85), 500), 500, Progress((37, 81), 500)), AGAINST, ["its steps began again at 41"]),
         (first(EVERY), given(Progress((20, 21), 30)), UNKNOWN, ["its first step was 20"]),  # from an older one of its own
         (first(HUNDREDTH, 300), given(Progress(HUNDREDTH, 300), 50, None), UNKNOWN, ["its first step was 100"]),  # too early
+        # It prints every few seconds.
+        (first((37, 81), 90), given(Progress((41, 95), 200), 90, None), AGAINST, ["its steps began again at 41"]),
+        (first((37, 81), 90), given(Progress((70, 140), 200), 90, None), UNKNOWN, ["its first step was 70"]),
+        (first((37, 81), 90), given(Progress((128, 170), 200), 90, None), SEEN, ["its first step was 128"]),
         # One step alone may only be named: "loading the checkpoint of step 50".
         (first(EVERY), given(Progress((50,), 50)), UNKNOWN, ["its first step was 50"]),
         (first(EVERY), given(Progress((50, 1, 2), 9, fell_to=1)), AGAINST, ["its steps fell back to 1"]),
@@ -139,6 +149,35 @@ def test_every_attempt_is_compared_with_the_one_that_began_from_the_beginning() 
 def test_a_fork_is_given_a_checkpoint_in_its_first_attempt() -> None:
     forked = replace(given(Progress((51, 52), 60)), number=1)
     assert evidence([forked]) == {1: Evidence(SEEN, ("its first step was 51",))}
+
+
+def test_the_record_keeps_what_the_program_shows() -> None:
+    """From the reports of agents to what is compared."""
+    batch = Batch(World(), 100.0)
+    it = placed(job(), 1, started_s=95.0)
+    forked = Lineage(Relation.FORK, "other-1", Checkpoint("c9", 40, 1, (), progress=AT_50, approximate=True), "other-1")
+    batch.world.put(replace(it, state=State.RUNNING, lineage=forked))
+    part: dict[str, object] = {"digest": "d" * 64, "files": 1, "bytes": 1, "parts_expected": 1, "approximate": False}
+    shown: dict[str, object] = {"steps": [41, 42], "last_step": 42, "first": {"loss": 0.4}, "last": {"loss": 0.3}}
+
+    def told(node: int, **report: object) -> Attempt:
+        assert take_report(batch, AgentKey("train-1", 1, node), report) is None
+        found = batch.world.jobs["train-1"].attempt
+        assert found is not None
+        return found
+
+    assert told(0, kind="progress", n=1, progress=shown).progress == Progress((41, 42), 42, None, {"loss": 0.4}, {"loss": 0.3})
+    assert told(0, kind="progress", n=1, progress={}).progress != Progress()  # repeated
+    saved = told(0, kind="staged", n=2, id="c1", step=50, progress={**shown, "last_step": 51}, **part)
+    assert (saved.saved_step, saved.progress) == (50, Progress((41, 42), 51, None, {"loss": 0.4}, {"loss": 0.3}))
+    assert told(0, kind="staged", n=3, id="c2", step=60, **part).saved_step == 50
+    (first_kept, second_kept) = batch.world.jobs["train-1"].checkpoints
+    assert (first_kept.progress, second_kept.progress) == (saved.progress, None)
+    batch.world.put(replace(batch.world.jobs["train-1"], state=State.STARTING))
+    fork = told(0, kind="started", n=4, restored=forked.inherited, step=40)
+    assert (fork.resumed_from_step, fork.resumed_about, fork.given) == (40, True, AT_50)
+    batch.world.put(replace(batch.world.jobs["train-1"], state=State.STARTING))
+    assert told(0, kind="started", n=5, restored="c1", step=50).given == saved.progress
 
 
 def test_what_an_agent_reports_is_never_refused() -> None:

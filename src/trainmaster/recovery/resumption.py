@@ -18,6 +18,7 @@ from trainmaster.model.progress import Progress
 
 _LOW, _ON = 0.1, 0.5  # shares of the way from the first steps to the checkpoint: at most, to begin again; at least, to go on
 _ON_ALONE = 0.9  # likewise, if the first steps are not known
+_BETWEEN = 0.3  # neither
 _APART, _NEAR = 0.1, 0.25  # losses tell something if they differ by so much; near means within this share of the difference
 
 
@@ -125,10 +126,17 @@ def _by_steps(attempt: Attempt, begun: Progress, reached: Sequence[int]) -> _Sig
 
 
 def _shares(steps: Sequence[int], begun: Sequence[int], reached: Sequence[int]) -> list[float]:
-    """How far each step is on the way from the step of the first attempt at this place to the checkpoint: 0 is the former."""
-    pairs = zip(steps, begun, strict=False) if begun else [(steps[0], 1)]
-    ahead = [(now, then, min((step for step in reached if step > then), default=None)) for now, then in pairs]
-    return [max(0.0, (now - then) / (goal - then)) for now, then, goal in ahead if goal is not None]
+    """How far each step is on the way from the step of the first attempt at this place to the checkpoint: 0 is the former.
+
+    A program that prints every few seconds begins at another step each time. So a step that is less than twice the former is
+    not far, and no step is compared that was near the checkpoint in the first attempt already.
+    """
+    pairs = list(zip(steps, begun, strict=False)) if begun else [(steps[0], 1)]
+    goal = min((step for step in reached if step > pairs[0][1]), default=None)
+    if goal is None:
+        return []
+    ahead = [(now, then, goal - then) for now, then in pairs if 2 * (goal - then) >= goal - pairs[0][1]]
+    return [min(max(0.0, (now - then) / way), 1.0 if now >= 2 * then else _BETWEEN) for now, then, way in ahead]
 
 
 def _by_checkpoints(attempt: Attempt) -> _Sign:

@@ -27,6 +27,7 @@ _FATAL = re.compile(r"Fatal Python error: .")
 _GROUP = re.compile(r" {0,60}\| ?")  # of an ExceptionGroup
 _IGNORED = ("Exception ignored in", "Exception ignored on")
 _THREAD = "Exception in thread"
+_HYDRA_BEGIN, _HYDRA_END = "Error executing job with overrides", "Set the environment variable HYDRA_FULL_ERROR=1"
 _LAUNCHERS = frozenset(("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException"))
 
 
@@ -40,6 +41,7 @@ class _Search:
         self._group = False
         self._kind = ""
         self._before = ""  # the line before, without prefix
+        self._unfinished = False  # the line before is an exception whose message goes on: `Error(s) in loading state_dict:`
 
     def line(self, number: int, text: str, last: bool) -> None:
         """Search one line. `last`: no other text follows it."""
@@ -47,8 +49,13 @@ class _Search:
         if at >= 0:
             self._begin(text[:at])
             return
-        if self._inside and self._prefix and text.startswith(self._prefix):
+        if (self._inside or self._unfinished) and self._prefix and text.startswith(self._prefix):
             text = text[len(self._prefix) :]
+        if self._unfinished:
+            self._unfinished = False
+            if text.strip()[:1].isalpha():
+                self.found[-1] = (*self.found[-1][:2], f"{self.found[-1][2]} {text.strip()}")
+                return
         if self._inside and self._group:
             text = _GROUP.sub("", text, count=1)
         after_frames = not self._before or self._before[0] in " \t|│╰+>"
@@ -59,6 +66,7 @@ class _Search:
             is_exception = bool(_FATAL.match(text)) or (follows and bool(_ERROR.match(text)))
         if is_exception and self._kind != "ignored":
             self.found.append((number, self._kind == "thread", text))
+            self._unfinished = text.endswith(":")
         if is_exception:
             self._inside, self._kind = False, ""
         self._before = text
@@ -80,10 +88,23 @@ def raised(lines: Iterable[str]) -> Optional[str]:
     for number, text in enumerate(texts):
         search.line(number, text, number == last)
     near = [one for one in search.found if one[0] >= last - _BEYOND]
-    if not near:
+    best = max(near, key=lambda one: (not one[1], not is_launcher(one[2]), one[0]))[2] if near else _hydra(texts[: last + 1])
+    if best is None:
         return None
-    found = max(near, key=lambda one: (not one[1], not is_launcher(one[2]), one[0]))[2].rstrip(": ")
+    found = best.rstrip(": ")
     return found if len(found) <= _SHOWN_MAX else found[: _SHOWN_MAX - 1] + "…"
+
+
+def _hydra(texts: List[str]) -> Optional[str]:
+    """The message of an error of Hydra's own, which it prints without a traceback: the first line of the paragraph."""
+    if not texts or not texts[-1].startswith(_HYDRA_END):
+        return None
+    found = None
+    for text in reversed(texts[:-1]):
+        if text.startswith(_HYDRA_BEGIN) or (not text and found is not None):
+            break
+        found = text or found
+    return found
 
 
 def is_launcher(exception: str) -> bool:
