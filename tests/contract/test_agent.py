@@ -45,9 +45,10 @@ def test_a_job_of_a_moment(tmp_path: Path) -> None:
         "kind": "ended", "n": 0, "home": "", "launch_error": None, "machine_error": None, "launch_lines": [], "roles": [], "over_memory": False, "memory_limit_bytes": None, "port_in_use": False,
         "last_step": 3, "first_step": 3, "staged": [], "kept": [], "not_kept": [], "warned": [], "run": [], "restored": None,
         "killed_for_memory": False, "failed_ago_s": 0.0,
-        "restored_step": None, "bad": [], "doubted": [],
+        "restored_step": None, "bad": [], "doubted": [], "unread": "",
+        "progress": {"steps": [3], "last_step": 3, "fell_to": None, "first": {"loss": 0.5}, "last": {"loss": 0.5}, "sdk": None},
         "ranks": [{
-            "rank": 0, "exit_code": 0, "signal": None, "stopped_by_us": False, "error": None,
+            "rank": 0, "exit_code": 0, "signal": None, "stopped_by_us": False, "error": None, "raised": None,
             "last_lines": ["step 3: loss 0.5", "done"], "outside": None,
         }],
     }  # fmt: skip
@@ -322,6 +323,13 @@ def test_over_the_memory_limit_is_killed(tmp_path: Path) -> None:
         record = it.ended()
     assert (ends(record), record["over_memory"], record["memory_limit_bytes"]) == ([(0, None, 9, True)], True, 150 << 20)
     assert record["peak_memory_bytes"] > 150 << 20
+
+
+def test_the_exception_is_named_that_is_far_from_the_last_lines(tmp_path: Path) -> None:
+    program = "import atexit; atexit.register(lambda: print('[bt] stack\\n' * 50)); raise ValueError('boom')"
+    with agent(tmp_path, f'python3 -u -c "{program}"') as it:
+        (rank,) = it.ended()["ranks"]
+    assert (rank["raised"], rank["last_lines"][:2], len(rank["last_lines"])) == ("ValueError: boom", ["[bt] stack"] * 2, 20)
 
 
 def test_a_taken_port_before_the_first_step_is_told(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_submit_is_listed_at_once_and_the_same_after_control_took_it_up(api: A
             "nodes": [],
             "command": "python train.py",
             "step": None,
-            "metrics": {},
+            "metrics": {}, "diverged": {},
             "stalled": None,
             "restarts": {"program": 0, "infrastructure": 0},
             "tags": {"owner": "ann"},
@@ -222,7 +222,11 @@ def test_show_tells_attempts_checkpoints_artifacts_and_that_a_program_does_not_l
     assert (shown["state"], shown["step"], shown["time_limit_s"]) == ("succeeded", 90, 3600.0)
     assert shown["work"] == [str(api.home.work(job, "node0"))]
     assert len(shown["notes"]) == 1
-    assert "does not load it" in shown["notes"][0]
+    assert shown["notes"][0].startswith("attempt 2 was given a checkpoint, but its steps began again at 1; ")
+    assert [(row["resumed_evidence"], row["resumed_because"]) for row in shown["attempts"]] == [
+        (None, []),
+        ("against", ["its steps began again at 1"]),
+    ]
     types = [row["type"] for row in api.get(f"/jobs/{job}/events")["events"]]
     assert types[0] == "Submitted"
     assert types[-1] == "AttemptEnded"

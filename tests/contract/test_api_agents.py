@@ -99,6 +99,11 @@ def test_points_and_heartbeats_reach_the_metrics(api: Api) -> None:
     assert api.get("/jobs/train-1/metrics", name="loss") == {"series": {"loss": [[1, 2.5], [2, 1.5]]}}
     shown = api.get("/jobs/train-1")
     assert (shown["step"], shown["metrics"]["loss"]["value"], shown["metrics"]["bad"]["value"]) == (2, 1.5, None)
+    bad = {"bad": {"value": "nan", "since_step": 1, "last_step": None, "last_value": None}}
+    assert [shown["diverged"], api.get("/jobs")["jobs"][0]["diverged"]] == [bad, bad]
+    api.sync(KEY, points=[{"rank": 0, "step": step, "values": {"loss": float("inf")}, "age_s": 0.0} for step in (3, 4)])
+    infinite = {"value": "inf", "since_step": 3, "last_step": 2, "last_value": 1.5}
+    assert (api.get("/jobs/train-1")["metrics"]["loss"]["value"], api.get("/jobs/train-1")["diverged"]["loss"]) == (None, infinite)
     assert [(row.key, row.step, row.memory_bytes) for row in api.services.metrics.heartbeats("train-1")] == [(KEY, 2, 1000)]
 
 

@@ -142,7 +142,7 @@ def test_a_comparison_tells_what_differs_and_how_runs_stand(api: Api) -> None:
     assert found["unknown"] == {name: [one, two] for name in ("python", "packages", "machine")}
     (score,) = found["metrics"]
     assert score == {
-        "name": "score", "mode": "max", "primary": True, "equal": False, "winner": 0,
+        "name": "score", "mode": "max", "primary": True, "equal": False, "winner": 0, "diverged": [None, None],
         "last": [{"step": 2, "value": 0.5}, {"step": 2, "value": 0.6}],
         "best": [{"step": 1, "value": 0.9}, {"step": 1, "value": 0.7}],
     }  # fmt: skip

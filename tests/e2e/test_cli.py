@@ -110,7 +110,10 @@ def test_a_restart_is_told_in_one_line_and_the_output_goes_on(tm: Tm) -> None:
     lines = [f"step {step}/20 loss {1 / step:.4f}" for step in (*range(1, 13), *range(11, 21))]
     assert (code, out.splitlines()) == (0, lines)
     told = [line for line in said.splitlines() if line.startswith("attempt")]
-    assert told == ["attempt 1 ended: rank 0 was killed by SIGKILL, not by us; restarting from step 10"]
+    assert told == [
+        "attempt 1 ended: rank 0 was killed by SIGKILL, not by us; restarting, given step 10",
+        "attempt 2 resumed from step 10: its first step was 11",
+    ]
     drawn = tm("show", "dying-1")[1]
     assert "resumed from step 10" in drawn
     assert max(len(line) for line in drawn.splitlines() if str(tm.home.root) not in line and "code " not in line) <= 80

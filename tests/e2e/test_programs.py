@@ -120,11 +120,12 @@ def test_trained_killed_and_resumed(home: Path, program: Program) -> None:
     assert found == expected, f"seed {seed}: the losses differ"
     told = shown(home, killed)
     assert [a["state"] for a in told["attempts"]] == ["restarted", "succeeded"], f"seed {seed}"
-    resumed = told["attempts"][-1]["resumed_from_step"]
+    last = told["attempts"][-1]
     if program.resumes:
-        assert told["notes"] == [], f"seed {seed}"
-    elif resumed is not None:
-        assert any("does not load" in note for note in told["notes"]), f"seed {seed}: nobody was told"
+        assert (told["notes"], last["resumed_evidence"]) in (([], "seen"), ([], "unknown"), ([], None)), f"seed {seed}: {last}"
+    elif last["resumed_from"] is not None:
+        assert last["resumed_evidence"] == "against", f"seed {seed}: {last}"
+        assert any("its steps began again" in note for note in told["notes"]), f"seed {seed}: nobody was told"
 
 
 def wait_for(condition: Any, seed: int, timeout_s: float = 60.0) -> None:

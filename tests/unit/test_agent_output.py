@@ -47,7 +47,7 @@ def test_lines_do_not_depend_on_how_they_arrive(texts: list[bytes], data: st.Dat
         position += size
     lines.finish()
     assert [line for line in found if line] == [text for text in texts if text]
-    assert lines.last() == [text.decode(errors="replace") for text in texts][-20:]
+    assert lines.last() == [text.decode(errors="replace") for text in texts][-200:]
 
 
 def test_a_progress_bar_is_one_line() -> None:

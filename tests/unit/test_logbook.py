@@ -30,7 +30,7 @@ def test_what_happened_by_itself() -> None:
         (90.0, "submitted", "submitted"),
         (101.0, "start", "attempt 1 starts on node0"),
         (110.0, "crash", "attempt 1 ended: rank 0 was killed by signal 9 (restart)"),
-        (112.0, "resume", "attempt 2 goes on from step 50 on node0"),
+        (112.0, "resume", "attempt 2 is given step 50 on node0"),
         (130.0, "end", "succeeded"),
     ]
 

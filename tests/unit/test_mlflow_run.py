@@ -54,7 +54,7 @@ def test_metrics_of_a_batch_are_one_point_of_each_step() -> None:
     given = [("loss", 1.5, 3), ("acc", 0.5, 3), ("loss", "NaN", 4), ("up", "Infinity", 4)]
     script.ok("POST", "runs/log-batch", run_id=ID, metrics=[{"key": k, "value": v, "timestamp": 1, "step": s} for k, v, s in given])
     first, second = script.told()
-    assert first == ("point", 3, {"loss": 1.5, "acc": 0.5}, True)
+    assert first == ("point", 3, {"loss": 1.5, "acc": 0.5}, True, True)
     assert second[1] == 4
     assert math.isnan(second[2]["loss"])
     assert second[2]["up"] == math.inf
@@ -66,7 +66,7 @@ def test_values_without_a_step_count_up() -> None:
     script = Script()
     for value in (0.9, 0.8, 0.7):
         script.metric("loss", value)
-    assert [(step, values) for _, step, values, _ in script.told()] == [(0, {"loss": 0.9}), (1, {"loss": 0.8}), (2, {"loss": 0.7})]
+    assert script.told() == [("point", step, {"loss": value}, True, False) for step, value in enumerate((0.9, 0.8, 0.7))]
 
 
 def test_a_resumed_script_without_steps_goes_on_where_its_checkpoint_was() -> None:
@@ -75,7 +75,7 @@ def test_a_resumed_script_without_steps_goes_on_where_its_checkpoint_was() -> No
     script.metric("loss", 0.8)
     script.metric("val", 0.5, step=600)
     script.metric("final", 1.0)
-    assert [step for _, step, _, _ in script.told()] == [450, 451, 600, 600]
+    assert [(step, named) for _, step, _, _, named in script.told()] == [(450, False), (451, False), (600, True), (600, False)]
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5)), max_size=30))
@@ -83,7 +83,7 @@ def test_no_value_is_lost_where_steps_are_said(values: list[tuple[str, int]]) ->
     script = Script()
     for number, (name, step) in enumerate(values):
         script.metric(name, float(number), step + 1)
-    kept = {(name, step): value for _, step, point, _ in script.told() for name, value in point.items()}
+    kept = {(name, step): value for _, step, point, _, _ in script.told() for name, value in point.items()}
     assert kept == {(name, step + 1): float(number) for number, (name, step) in enumerate(values)}
 
 
@@ -132,8 +132,8 @@ def test_further_runs_are_recorded_below_their_names() -> None:
         script.ok("POST", "runs/log-parameter", run_id=run, key="lr", value="1")
     told = script.told()
     assert [what for what in told if what[0] == "point"] == [
-        ("point", 3, {"fold/acc": 0.5}, False), ("point", 3, {"fold-2/acc": 0.5}, False), ("point", 3, {"run-4/acc": 0.5}, False),
-    ]  # fmt: skip
+        ("point", 3, {f"{name}/acc": 0.5}, False, True) for name in ("fold", "fold-2", "run-4")
+    ]
     assert [what for what in told if what[0] != "point"] == [
         ("param", "fold/lr", "1"), ("param", "fold-2/lr", "1"), ("param", "run-4/lr", "1"),
     ]  # fmt: skip

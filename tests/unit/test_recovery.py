@@ -26,10 +26,7 @@ from trainmaster.model.job import (
 )
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin, Restarts
-from trainmaster.recovery.classify import raised
 from trainmaster.recovery.restart_policy import BACKOFF_MAX_S, backoff_s, verdict_of
-
-TRACEBACK = "Traceback (most recent call last):"
 
 
 def ended(*outcomes: Outcome, number: int = 1, **more: object) -> Job:
@@ -57,6 +54,7 @@ def judged(job: Job) -> tuple[Action, State, Cause | None, RestartBudget]:
     return verdict.action, verdict.state, verdict.failure.cause if verdict.failure else None, verdict.ledger
 
 
+UNSEEN = "no progress was seen (no step in its output, no checkpoint)"
 FINISHED = (Action.FINISH, State.SUCCEEDED, None, RestartBudget.NONE)
 RESTARTED = (Action.RESTART, State.QUEUED, Cause.KILLED, RestartBudget.INFRASTRUCTURE)
 
@@ -98,26 +96,29 @@ def test_each_end_has_its_verdict(job: Job, expected: tuple[object, ...]) -> Non
 def test_a_failure_shows_its_last_lines_and_says_why_it_was_not_restarted() -> None:
     failure = verdict_of(ended(of(FAILED)), Random(0)).failure
     assert failure is not None
-    assert failure.message == "rank 0 exited with code 1: ValueError: 3; not restarted: it made no progress"
+    assert failure.message == "rank 0 exited with code 1: ValueError: 3; not restarted: " + UNSEEN
     assert failure.last_lines == ("Traceback", "ValueError: 3")
 
 
 @pytest.mark.parametrize(
-    ("lines", "expected"),
+    ("job", "told"),
     [
-        ((TRACEBACK, '  File "x.py", line 1', "    import y", "ImportError: no y", "bye"), "ImportError: no y"),
-        ((TRACEBACK, "    a", "KeyError: 1", "", "During handling", TRACEBACK, "    b", "x.Boom: 2", "more of it"), "x.Boom: 2"),
-        ((f"[rank1]: {TRACEBACK}", "[rank1]:     a", "[rank1]: StopIteration"), "StopIteration"),
-        ((TRACEBACK, "    assert x", "AssertionError"), "AssertionError"),
-        (("    deep", "ValueError: the traceback's head is cut off"), "ValueError: the traceback's head is cut off"),
-        (("ValueError: told, and dealt with", "bye"), None),
-        ((TRACEBACK, "    x"), None),
-        (("MyError: " + "x" * 300,), "MyError: " + "x" * 150 + "…"),
-        ((), None),
+        (ended(of(FAILED)), UNSEEN),  # it may print what is not read as a step, so progress is not denied
+        (ended(of(FAILED, last_step=7), progress_step=7), "it made no progress"),
+        (ended(of(FAILED), progress_step=7, restarts_program=1), "it made no progress since its last failure"),
     ],
-)  # fmt: skip
-def test_the_exception_that_ended_a_program(lines: tuple[str, ...], expected: str | None) -> None:
-    assert raised(lines) == expected
+)
+def test_no_progress_is_told_only_of_a_program_that_shows_its_progress(job: Job, told: str) -> None:
+    assert verdict_of(job, Random(0)).reason == f"rank 0 exited with code 1: ValueError: 3; not restarted: {told}"
+
+
+def test_output_that_could_not_be_read_is_no_lack_of_progress() -> None:
+    """It was stopped for good with "it made no progress": the disk of its log had answered EIO."""
+    unread = of(FAILED, unread="rank 0: the end of its output cannot be read: [Errno 5] Input/output error")
+    assert judged(ended(unread, progress_step=7)) == (Action.RESTART, State.QUEUED, Cause.PROGRAM, RestartBudget.PROGRAM)
+    assert judged(ended(unread, restarts_program=3)) == (Action.STOP, State.FAILED, Cause.PROGRAM, RestartBudget.NONE)
+    killed = of(KILLED, unread="rank 0: its output cannot be read")
+    assert [verdict_of(ended(one), Random(0)).fruitless for one in (killed, of(KILLED))] == [False, True]
 
 
 TORCHRUN = (
@@ -144,6 +145,10 @@ TORCHRUN = (
         ([line.format("-9 (pid: 30872)  (SIGKILL)") for line in TORCHRUN], "rank 1 under torchrun was killed by SIGKILL"),
         ([line.format("3 (pid: 30882) ") for line in TORCHRUN], "rank 1 under torchrun exited with code 3"),
         (
+            ["Traceback (most recent call last):", "    x", "ValueError: boom", *(line.format("1 (pid: 30882) ") for line in TORCHRUN)],
+            "rank 1 under torchrun exited with code 1: ValueError: boom",
+        ),
+        (
             ["=   EXIT CODE: 9", "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)", "This typically refers to a problem"],
             "a rank under mpiexec was killed by SIGKILL",
         ),
@@ -164,6 +169,13 @@ def test_what_a_launcher_says_of_its_ranks(lines: list[str], expected: str | Non
 def test_the_ledger_of_program_restarts_is_bounded() -> None:
     job = ended(of(FAILED, last_step=9), restarts_program=2, progress_step=3)
     assert verdict_of(replace(job, spec=replace(job.spec, restarts=Restarts(program=2))), Random(0)).state is State.FAILED
+
+
+def test_the_agent_names_an_exception_that_is_before_the_last_lines() -> None:
+    rank = RankEnd(0, exit_code=1, last_lines=("[bt] (1) libxgboost.so",), raised="xgboost.core.XGBoostError: no data")
+    failure = verdict_of(ended(of(rank)), Random(0)).failure
+    assert failure is not None
+    assert failure.message == f"rank 0 exited with code 1: xgboost.core.XGBoostError: no data; not restarted: {UNSEEN}"
 
 
 @given(st.integers(0, 100), st.integers())
@@ -220,8 +232,8 @@ def through(code: int) -> RankEnd:
     [
         (through(137), {}, Cause.KILLED, "rank 0 exited with code 137: a child process was killed by SIGKILL, not by us (the kernel does so when memory is short)"),
         (through(143), {}, Cause.KILLED, "rank 0 exited with code 143: a child process was killed by SIGTERM, not by us"),
-        (through(139), {}, Cause.CRASH, "rank 0 exited with code 139: a child process crashed with SIGSEGV; not restarted: it made no progress"),
-        (through(130), {}, Cause.PROGRAM, "rank 0 exited with code 130; not restarted: it made no progress"),
+        (through(139), {}, Cause.CRASH, "rank 0 exited with code 139: a child process crashed with SIGSEGV; not restarted: " + UNSEEN),
+        (through(130), {}, Cause.PROGRAM, "rank 0 exited with code 130; not restarted: " + UNSEEN),
         (RankEnd(0, signal=9), {}, Cause.KILLED, "rank 0 was killed by SIGKILL, not by us"),
         (RankEnd(0, signal=9), {"killed_for_memory": True}, Cause.KILLED, "rank 0 was killed by SIGKILL, not by us: the kernel counted an out-of-memory kill; use less, or request more (--memory)"),
     ],

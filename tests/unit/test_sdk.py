@@ -54,8 +54,8 @@ for wrong in ("0.5", None, [1, 2]):
     assert run(tmp_path, program) == "report(loss=\n" * 3
     assert messages(tmp_path) == [
         metrics(3, loss=0.5, accuracy=0.25),
-        metrics(4, loss=1.0),
-        metrics(5, loss=1.0),
+        {**metrics(4, loss=1.0), "counted": True},
+        {**metrics(5, loss=1.0), "counted": True},
         {"t": "a", "path": str(tmp_path / "plot.png"), "name": "plot.png"},
         {"t": "a", "path": str(tmp_path / "plot.png"), "name": "final.png"},
     ]
@@ -63,7 +63,7 @@ for wrong in ("0.5", None, [1, 2]):
 
 def test_counting_goes_on_after_a_restart(tmp_path: Path) -> None:
     run(tmp_path, "sdk.report(loss=1)", TRAINMASTER_RESUME_STEP="40")
-    assert messages(tmp_path) == [metrics(41, loss=1.0)]
+    assert messages(tmp_path) == [{**metrics(41, loss=1.0), "counted": True}]
 
 
 @pytest.mark.parametrize(("every", "first", "words"), [(1, 0, ""), (1, 1, ""), (10, 1, "counted to 3"), (10, 1, "")])

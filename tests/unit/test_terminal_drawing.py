@@ -19,7 +19,8 @@ def job(*attempts: dict[str, object], ended_s: float | None = None) -> dict[str,
 
 RESTARTED = job(
     attempt(1, "restarted", 110.0, started_s=120.0, ended_s=150.0, cause="killed", message="rank 1 was killed by SIGKILL"),
-    attempt(2, "succeeded", 152.0, started_s=155.0, ended_s=200.0, resumed_from_step=120),
+    attempt(2, "succeeded", 152.0, started_s=155.0, ended_s=200.0, resumed_from_step=120,
+            resumed_evidence="seen", resumed_because=["its first step was 121"]),
     ended_s=200.0,
 )
 
@@ -54,6 +55,24 @@ def test_a_flat_curve_lies_in_the_middle() -> None:
     ]
 
 
+def test_values_that_are_not_finite_are_marked_where_they_are() -> None:
+    points = [(0, math.nan), (1, 4.0), (2, math.inf), (3, 1.0), (4, math.nan), (5, math.nan)]
+    assert curve.draw(points, 27, 3, ascii_only=True) == [
+        "  4 |    ---.",
+        "2.5 |       '--.",  # the line goes on over a single one
+        "  1 |          '--",
+        "    +step 0              5",
+        "nan  x       x       xxxxx",
+    ]
+
+
+def test_a_metric_says_since_when_it_is_not_finite() -> None:
+    told = {"value": "nan", "since_step": 4, "last_step": 3, "last_value": 1 / 3}
+    assert human.diverged(told) == "nan since step 4, last finite 0.3333 at 3"
+    assert human.diverged({**told, "last_step": None, "last_value": None}) == "nan since step 4"
+    assert human.diverged({**told, "value": "-inf", "since_step": None, "last_step": None}) == "-inf, last finite 0.3333"
+
+
 def test_a_scale_is_of_what_is_drawn() -> None:
     spike = [(step, 90.0 if step == 500 else 2.0 - step / 500) for step in range(1001)]
     assert [line.split(" ┤")[0].strip() for line in curve.draw(spike, 40, 3)[:3]] == ["4.398", "2.205", "0.012"]
@@ -68,6 +87,7 @@ def test_a_failed_job_s_last_attempt_leaves_the_failure_to_the_job() -> None:
         "   1   ░█████          restarted, ran 30 s on n0",
         "     killed: by SIGKILL",
         "   2         ░███████  failed, ran 45 s on n0",
+        "     began from the beginning: it was given no checkpoint",
     ]
 
 
@@ -86,7 +106,7 @@ def test_attempts_lie_on_one_time_axis() -> None:
         "   1   ░░██████            restarted, ran 30 s on n0",
         "     killed: rank 1 was killed by SIGKILL",
         "   2           ░█████████  succeeded, ran 45 s on n0",
-        "     resumed from step 120",
+        "     resumed from step 120: its first step was 121",
     ]
 
 
@@ -96,7 +116,7 @@ def test_attempts_in_plain_ascii() -> None:
         "   1   --######            restarted, ran 30 s on n0",
         "     killed: rank 1 was killed by SIGKILL",
         "   2           -#########  succeeded, ran 45 s on n0",
-        "     resumed from step 120",
+        "     resumed from step 120: its first step was 121",
     ]
 
 
@@ -111,8 +131,8 @@ def test_many_attempts_are_drawn_in_part() -> None:
     ended = [attempt(n, "restarted", 100.0 + n, started_s=100.0 + n, ended_s=101.0 + n) for n in range(1, 31)]
     many = job(*ended, ended_s=200.0)
     lines = timeline.draw(many, 200.0)
-    assert len(lines) == 1 + 3 + 1 + 12
-    assert lines[4] == "  …  15 more (tm show digits-1 --json has all)"
+    assert sum("restarted, ran" in line for line in lines) == 3 + 12
+    assert lines[6] == "  …  15 more (tm show digits-1 --json has all)"
     assert all(table.width_of(line) <= 80 for line in lines)
 
 
@@ -178,21 +198,20 @@ def test_what_a_program_printed_cannot_take_over_the_terminal() -> None:
     assert human.printable("loss\t\x1b[31m1\x07 学é\n") == "loss\t\\x1b[31m1\\x07 学é\n"
 
 
-def test_from_where_an_attempt_resumed() -> None:
+def test_what_an_attempt_was_given() -> None:
     def line(**more: object) -> str:
         return timeline.resumed_line(attempt(2, "running", 1.0, **more))
 
     assert line() == ""
-    assert line(resumed_from="0001-00002", resumed_from_step=20, resumed_about=False) == "resumed from step 20"
-    assert line(resumed_from="0001-00002", resumed_from_step=20, resumed_about=True) == "resumed from about step 20"
-    assert line(resumed_from="0001-00002") == "resumed from checkpoint 0001-00002, whose step is not known"
+    assert line(resumed_from="0001-00002", resumed_from_step=20, resumed_about=False) == "given step 20"
+    assert line(resumed_from="0001-00002", resumed_from_step=20, resumed_about=True) == "given about step 20"
+    assert line(resumed_from="0001-00002") == "given checkpoint 0001-00002, whose step is not known"
     saved = {"attempt": 1, "after_s": 40.0}
-    assert line(resumed_from="0001-00002", resumed_saved=saved) == "resumed from checkpoint 0001-00002, saved 40 s after attempt 1 began"
+    assert line(resumed_from="0001-00002", resumed_saved=saved) == "given checkpoint 0001-00002, saved 40 s after attempt 1 began"
 
 
-def test_where_an_attempt_resumed_is_told_whole_in_a_narrow_terminal() -> None:
+def test_what_an_attempt_was_given_is_told_whole_in_a_narrow_terminal() -> None:
     saved = {"resumed_from": "0002-00001", "resumed_from_step": 99, "resumed_saved": {"attempt": 2, "after_s": 5.0}}
     assert timeline.told(attempt(3, "running", 1.0, **saved), 75) == [
-        "resumed from checkpoint 0002-00001, saved 5 s after attempt 2 resumed from",
-        "step 99",
+        "given checkpoint 0002-00001, saved 5 s after attempt 2 was given step 99",
     ]

@@ -64,9 +64,9 @@ def test_why_it_waits_is_said_once() -> None:
 def test_the_end_of_an_attempt_in_one_line() -> None:
     ended = {"number": 1, "state": "restarted", "message": "rank 1 was killed by SIGKILL", "cause": "killed", "started_s": 1.0}
     assert [ended_line(ended, "step 120"), ended_line(ended, ""), ended_line({**ended, "state": "requeued"}, "step 120")] == [
-        "attempt 1 ended: rank 1 was killed by SIGKILL; restarting from step 120",
-        "attempt 1 ended: rank 1 was killed by SIGKILL; restarting from the beginning",
-        "attempt 1 ended: rank 1 was killed by SIGKILL; back in the queue, will continue from step 120",
+        "attempt 1 ended: rank 1 was killed by SIGKILL; restarting, given step 120",
+        "attempt 1 ended: rank 1 was killed by SIGKILL; restarting from the beginning: there is no checkpoint",
+        "attempt 1 ended: rank 1 was killed by SIGKILL; back in the queue, will start, given step 120",
     ]
 
 
@@ -77,7 +77,7 @@ def test_a_restart_is_told_from_the_newest_checkpoint_whether_its_step_is_known_
     assert [newest({"checkpoints": found}) for found in ([], [known], [known, later], [known, {**later, "good": False}])] == [
         (None, ""),
         ("0001-00001", "step 120"),
-        ("0002-00001", "checkpoint 0002-00001, saved 5 s after attempt 2 resumed from step 120"),
+        ("0002-00001", "checkpoint 0002-00001, saved 5 s after attempt 2 was given step 120"),
         ("0001-00001", "step 120"),
     ]
     assert newest({"checkpoints": [{**known, "approximate": True}, {**later, "after_s": None}]})[1] == "checkpoint 0002-00001"

@@ -1,4 +1,4 @@
-"""The sentences of `tm show`: when a program is said to ignore its restored checkpoint."""
+"""The sentences of `tm show`: notes, advice, starts, and where attempts began."""
 
 from dataclasses import replace
 
@@ -11,43 +11,23 @@ from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.events import AttemptEnded, Placed
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Action, Attempt, Cause, Failure, NodePhase, NodeRun, Outcome, State, Verdict
+from trainmaster.model.job import Action, Attempt, Cause, Failure, NodePhase, NodeRun, State, Verdict
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
 from trainmaster.ports.store import InboxRow
+from trainmaster.recovery.resumption import Evidence, Word
 from trainmaster.server.views.resources import advice, attempt_view, notes, pending_job, starting_text
 from trainmaster.testing.builders import job, placed
 
-DOES_NOT_LOAD = (
-    "attempt 2 got its checkpoint of step 50 back and began again at step {}: "
-    "the program does not load it (see checkpoint.resume_arguments), unless it counts each of its stages anew"
-)
+ATTEMPT = Attempt(1, Allocation(()), 0.0, (NodeRun(),))
 
 
-def attempt(number: int, first_step: int | None, resumed: int | None = None) -> Attempt:
-    """An ended attempt whose program named `first_step` first."""
-    restored = None if resumed is None else "c1"
-    node = NodeRun(outcome=Outcome(first_step=first_step))
-    return Attempt(number, Allocation(()), 0.0, (node,), restored=restored, resumed_from_step=resumed)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "told"),
-    [
-        (attempt(1, 1), attempt(2, 1, 50), [DOES_NOT_LOAD.format(1)]),
-        (attempt(1, 0), attempt(2, 0, 50), [DOES_NOT_LOAD.format(0)]),
-        (attempt(1, 10), attempt(2, 10, 50), [DOES_NOT_LOAD.format(10)]),  # prints each tenth step
-        (attempt(1, 1), attempt(2, 49, 50), []),  # the step is approximate: the file was written a little earlier
-        (attempt(1, 1), attempt(2, 51, 50), []),
-        (attempt(1, 10), attempt(2, 10, 5), []),  # too early to tell
-        (attempt(1, None), attempt(2, 1, 50), [DOES_NOT_LOAD.format(1)]),  # the first one's end was never heard of
-        (attempt(1, None), attempt(2, 40, 50), []),
-        (attempt(1, 1), attempt(2, None, 50), []),
-        (attempt(1, 1), attempt(2, 1), []),  # nothing was put back
-    ],
-)
-def test_a_program_that_does_not_load_its_checkpoint(first: Attempt, second: Attempt, told: list[str]) -> None:
-    assert notes([first, second]) == told
+def test_only_the_last_attempt_that_began_again_has_a_note() -> None:
+    again = Evidence(Word.AGAINST, ("its steps began again at 1", "it saved a checkpoint of step 10 again"))
+    assert notes({2: again, 3: again, 4: Evidence(Word.UNKNOWN, ("it has shown no step yet",)), 5: Evidence(Word.SEEN)}) == [
+        "attempt 3 was given a checkpoint, but its steps began again at 1, and it saved a checkpoint of step 10 again; if the "
+        "program takes the checkpoint as an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,13 +78,13 @@ def test_what_to_do_about_a_failure_that_names_its_cause(line: str, told: str | 
 )
 def test_a_start_that_takes_long_says_since_when_what_and_how_long_it_may(reason: str, since_s: float, told: str) -> None:
     """R16: `tm why` said the same after a second and after an hour."""
-    starting = replace(job(), attempt=replace(attempt(1, None), placed_s=1000.0))
+    starting = replace(job(), attempt=replace(ATTEMPT, placed_s=1000.0))
     assert starting_text(starting, reason, 1000.0 + since_s) == told
 
 
 def test_a_gang_that_starts_says_which_nodes_have_not_begun() -> None:
     begun = NodeRun(phase=NodePhase.RUNNING)
-    starting = replace(job(), attempt=replace(attempt(1, None), placed_s=1000.0, nodes=(begun, NodeRun(), begun)))
+    starting = replace(job(), attempt=replace(ATTEMPT, placed_s=1000.0, nodes=(begun, NodeRun(), begun)))
     told = "starting since 45 s: 2 of 3 nodes have begun, not yet n1; its limit for this is 30 min"
     assert starting_text(starting, "starting", 1045.0) == told
 
@@ -136,17 +116,17 @@ def test_a_checkpoint_without_a_step_says_when_it_was_saved_and_from_where_its_a
         told(number, {"kind": "started", "restored": restored, "step": step, "bad": []})
         resumed = batch.world.jobs["train-1"].attempt
         assert resumed is not None
-        return resumed_line(attempt_view(batch.world.jobs["train-1"], resumed))
+        return resumed_line(attempt_view(batch.world.jobs["train-1"], resumed, None))
 
     def saved(number: int, after_s: float) -> None:
         staged = {"id": f"{number:04d}-00001", "step": None, "digest": "d" * 64, "files": 1, "bytes": 1, "parts_expected": 1}
         told(number, {"kind": "staged", **staged, "after_s": after_s, "n": 2})
 
-    assert again(2, "0001-00001", 99) == "resumed from step 99"
+    assert again(2, "0001-00001", 99) == "given step 99"
     saved(2, 5.0)
-    assert again(3, "0002-00001", None) == "resumed from checkpoint 0002-00001, saved 5 s after attempt 2 resumed from step 99"
+    assert again(3, "0002-00001", None) == "given checkpoint 0002-00001, saved 5 s after attempt 2 was given step 99"
     third = batch.world.jobs["train-1"].attempt
     assert third is not None
     assert (third.resumed_from_step, third.resumed_about) == (99, True)
     saved(3, 70.0)
-    assert again(4, "0003-00001", None) == "resumed from checkpoint 0003-00001, saved 1 min 10 s after attempt 3 resumed from step 99"
+    assert again(4, "0003-00001", None) == "given checkpoint 0003-00001, saved 1 min 10 s after attempt 3 was given step 99"

@@ -18,6 +18,7 @@ CONTROL = -1  # stands for a node index in a warning that control itself gives
 LOST_GRACE_S = 60.0  # time for an engine to end an agent that it still sees on a node declared lost
 _PASSED_OVER = "reports passed over"
 _WORD_MAX = 500  # characters
+_NUMBERED = (ev.CheckpointStaged, ev.ArtifactKept, ev.NotKept, ev.Warned, ev.RunDataLogged, ev.ProgressSeen)
 
 
 def take(batch: Batch, row: InboxRow) -> str | None:
@@ -88,7 +89,7 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
         return _pass_over(batch, key, f"a malformed report of kind {report.get('kind')!r} ({type(error).__name__}: {error})")
     if event is None:
         return _pass_over(batch, key, f"a report of kind {report.get('kind')!r}, which only another version knows")
-    numbered = isinstance(event, ev.CheckpointStaged | ev.ArtifactKept | ev.NotKept | ev.Warned | ev.RunDataLogged)
+    numbered = isinstance(event, _NUMBERED)
     own = isinstance(event, ev.Warned) and event.report == 0  # written by the api about an agent's reports
     if numbered and not own and number_of(report) <= job.attempt.nodes[key.node_index].reports:
         return None

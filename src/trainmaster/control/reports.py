@@ -17,12 +17,14 @@ from trainmaster.model.events import (
     NodeStarted,
     NotKept,
     PreparationBegan,
+    ProgressSeen,
     RendezvousChosen,
     RunDataLogged,
     Warned,
 )
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Outcome, RankEnd
+from trainmaster.model.progress import Progress
 from trainmaster.wire.names import is_artifact_name
 
 _WHOLE_MAX = 2**63 - 1  # the largest integer that the stores can hold
@@ -31,12 +33,12 @@ _DOING_MAX, _NAME_MAX, _WHY_MAX, _TOPIC_MAX = 300, 300, 500, 40  # characters
 _STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")  # one component of a blob's name
 _DEFAULTS: Mapping[str, Mapping[str, object]] = {  # by kind of report
     "started": {"restored": None, "step": None, "bad": (), "environment": None},
-    "staged": {"step": None, "approximate": False, "after_s": None},
+    "staged": {"step": None, "approximate": False, "after_s": None, "progress": None},
     "not_kept": {"what": "artifact", "why": "the agent did not say why"},
     "run": {"params": {}, "tags": {}},
     "ended": {
         "machine_error": None, "roles": (), "launch_lines": (),
-        "killed_for_memory": False, "failed_ago_s": 0.0, "bad": (), "doubted": (),
+        "killed_for_memory": False, "failed_ago_s": 0.0, "bad": (), "doubted": (), "progress": None, "unread": "",
     },
 }  # fmt: skip
 
@@ -69,8 +71,9 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
             step, parts = _whole_or_none(report, "step"), _whole(report, "parts_expected")
             after_s = None if step is not None or report["after_s"] is None else _number(report, "after_s")
             return CheckpointStaged(
-                key.attempt, _stored(report, "id"), step, part, parts, _truth(report, "approximate"), n, after_s=after_s
-            )
+                key.attempt, _stored(report, "id"), step, part, parts, _truth(report, "approximate"), n, after_s=after_s,
+                progress=Progress.of(report["progress"]),
+            )  # fmt: skip
         case "kept":
             return ArtifactKept(key.attempt, key.node_index, _artifact_of(key, report), n)
         case "not_kept":
@@ -83,6 +86,8 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
         case "run":
             params, tags = _strings(report, "params"), _strings_or_none(report, "tags")
             return RunDataLogged(key.attempt, key.node_index, params, tags, n)
+        case "progress":
+            return ProgressSeen(key.attempt, key.node_index, Progress.of(report["progress"]) or Progress(), n)
         case "ended":
             return NodeEnded(key.attempt, key.node_index, outcome_of(report))
         case _:
@@ -117,6 +122,8 @@ def outcome_of(body: Mapping[str, object]) -> Outcome:
         failed_ago_s=_number(body, "failed_ago_s"),
         bad=_texts(body, "bad"),
         doubted=_texts(body, "doubted"),
+        progress=Progress.of(body["progress"]),
+        unread=_text(body, "unread")[:_WHY_MAX],
     )
 
 
@@ -133,6 +140,7 @@ def _rank_end_of(body: Mapping[str, object]) -> RankEnd:
         cpu_s=_number(body, "cpu_s"),
         role=_text_or_none(body, "role") if "role" in body else None,
         outside=_text_or_none(body, "outside") if "outside" in body else None,
+        raised=_text_or_none(body, "raised") if "raised" in body else None,
     )
 
 

@@ -19,12 +19,12 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     earlier step is given up too: every node is past it.
     """
     assert isinstance(event, CheckpointStaged)
-    job = count_report(job, event.part.node_index, event.report)
+    job = _seen_saving(count_report(job, event.part.node_index, event.report), event)
     staged = next((c for c in job.staged if c.id == event.id), None)
     if staged is None:
         staged = Checkpoint(
             event.id, event.step, event.attempt, (), event.parts_expected, event.approximate,
-            at_least=event.at_least, after_s=event.after_s,
+            at_least=event.at_least, after_s=event.after_s, progress=event.progress,
         )  # fmt: skip
     parts = (*(p for p in staged.parts if p.node_index != event.part.node_index), event.part)
     whole = replace(staged, parts=tuple(sorted(parts, key=lambda p: p.node_index)))
@@ -40,6 +40,14 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
         job, staged=others, checkpoints=tuple(c for c in checkpoints if c.id in kept), deleting=(*job.deleting, *given_up)
     )
     return job, tuple(DeleteCheckpoint(job.id, id) for id in given_up)
+
+
+def _seen_saving(job: Job, event: CheckpointStaged) -> Job:
+    """Record what it shows of the attempt: the program's progress, and the step of the first checkpoint that it saved."""
+    attempt = live_attempt(job)
+    exact = None if event.approximate else event.step
+    saved = exact if attempt.saved_step is None else attempt.saved_step
+    return replace(job, attempt=replace(attempt, saved_step=saved, progress=event.progress or attempt.progress))
 
 
 def _kept(checkpoints: tuple[Checkpoint, ...], keep: int) -> set[str]:

@@ -1,9 +1,9 @@
-"""Transitions for the other reports of agents: kept artifacts, files that were not kept, warnings, parameters and tags."""
+"""Transitions for the other reports of agents: kept artifacts, files that were not kept, warnings, run data, progress."""
 
 from dataclasses import replace
 
 from trainmaster.lifecycle.transitions import Change, live_attempt, with_node
-from trainmaster.model.events import ArtifactKept, JobEvent, NotKept, RunDataLogged, Warned
+from trainmaster.model.events import ArtifactKept, JobEvent, NotKept, ProgressSeen, RunDataLogged, Warned
 from trainmaster.model.job import Job, Trouble
 
 _NOT_KEPT_MAX = 5
@@ -56,3 +56,12 @@ def log_run_data(job: Job, event: JobEvent, now_s: float) -> Change:
         run_params={**event.params, **job.run_params},
         run_tags={name: value for name, value in tags.items() if value is not None},
     ), ()
+
+
+def see_progress(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Remember what the program has shown. Of a gang, node 0 counts."""
+    assert isinstance(event, ProgressSeen)
+    job = count_report(job, event.node_index, event.report)
+    if event.node_index != 0:
+        return job, ()
+    return replace(job, attempt=replace(live_attempt(job), progress=event.progress)), ()

@@ -70,6 +70,7 @@ def _build() -> dict[tuple[State, type], Row]:
     rows((*_WAITING, *_LIVE, *_ENDED), ev.Warned, reports.warn)
     rows((*_WAITING, *_LIVE, *_ENDED), ev.ClockSet, clock_steps.move_dates)
     rows(_LIVE, ev.RunDataLogged, reports.log_run_data)
+    rows(_LIVE, ev.ProgressSeen, reports.see_progress)
     table |= _race((*_WAITING, *_LIVE, *_ENDED), ev.Noted, "a note changes nothing")
     rows(_LIVE, ev.CommandRun, transitions.ignore)
     rows((starting, running), ev.StopOrdered, transitions.order_stop, stopping)

@@ -182,11 +182,16 @@ def _resumed(job: Job, attempt: Attempt, event: NodeStarted) -> Attempt:
     """Record what was restored: the step of the checkpoint, else what is known of it."""
     step = event.step if event.restored else None
     kept = next((one for one in job.checkpoints if one.id == event.restored), None)
+    if kept is None and job.lineage is not None and event.restored == job.lineage.inherited:
+        kept = job.lineage.checkpoint
     about, saved = kept is not None and kept.approximate, None
     if kept is not None and step is None:
         step, about = kept.at_least, kept.at_least is not None
         saved = SavedAfter(kept.attempt, kept.after_s) if kept.after_s is not None else None
-    return replace(attempt, restored=event.restored, resumed_from_step=step, resumed_about=about, resumed_saved=saved)
+    given = kept.progress if kept is not None else None
+    return replace(
+        attempt, restored=event.restored, resumed_from_step=step, resumed_about=about, resumed_saved=saved, given=given
+    )
 
 
 def found_bad(job: Job, ids: tuple[str, ...]) -> Job:

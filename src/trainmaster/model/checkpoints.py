@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trainmaster.model.progress import Progress
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -36,6 +38,7 @@ class Checkpoint:
     good: bool = True  # False once a restore found a different digest
     at_least: int | None = None  # if the step is unknown: the step that its attempt resumed from
     after_s: float | None = None  # if the step is unknown: when it was saved, in seconds since the ranks of its attempt started
+    progress: Progress | None = None  # what the program had shown when its first part was stored
     doubts: int = 0  # attempts that could not read it since the last successful read; it may still be intact
 
     @property

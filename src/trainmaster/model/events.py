@@ -12,6 +12,7 @@ from trainmaster.model.job import Outcome, StopFor, Verdict
 from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation, Node, NodeState
+from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
 
 
@@ -181,6 +182,7 @@ class CheckpointStaged:
     report: int = 0
     at_least: int | None = None  # if the step is unknown: the step that its attempt resumed from
     after_s: float | None = None  # if the step is unknown: when it was saved, in seconds since the ranks started
+    progress: Progress | None = None  # what the program had shown by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,16 @@ class RunDataLogged:
     node_index: int
     params: dict[str, str]
     tags: dict[str, str | None]
+    report: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressSeen:
+    """What the program of a restarted attempt has shown so far. A later event replaces the earlier one."""
+
+    attempt: int
+    node_index: int
+    progress: Progress
     report: int = 0
 
 
@@ -373,6 +385,7 @@ JobEvent = (
     | Warned
     | Noted
     | RunDataLogged
+    | ProgressSeen
     | CommandRun
     | StopOrdered
     | AttemptEnded
@@ -387,7 +400,7 @@ EVENTS: dict[str, type] = {
         Foreseen, RendezvousChosen, NodeStarted,
         EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, BytesGivenUp,
         BytesRemoved, ArtifactKept, NotKept,
-        Warned, Noted, RunDataLogged, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, ClusterConfigured,
-        Planned, ClockSet,
+        Warned, Noted, RunDataLogged, ProgressSeen, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet,
+        ClusterConfigured, Planned, ClockSet,
     )
 }  # fmt: skip

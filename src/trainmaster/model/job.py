@@ -8,6 +8,7 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation
+from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
 
 DOUBTS_MAX = 3  # after this many attempts that could not read a checkpoint, an older one is tried first
@@ -81,6 +82,7 @@ class RankEnd:
     cpu_s: float = 0.0
     role: str | None = None  # name of the role, whose `rank` is -1
     outside: str | None = None  # a relative path of its last lines that exists in the submit directory, but not in the copy
+    raised: str | None = None  # the exception that it printed, also before `last_lines`; None: none, or from an older agent
 
     @property
     def label(self) -> str:
@@ -101,7 +103,7 @@ class Outcome:
     peak_memory_bytes: int = 0
     port_in_use: bool = False  # "address in use" before the first step
     last_step: int | None = None
-    first_step: int | None = None  # of this attempt, to detect a program that ignores its restored checkpoint
+    first_step: int | None = None  # of this attempt
     ran_s: float = 0.0
     roles: tuple[RankEnd, ...] = ()  # programs beside the ranks
     launch_lines: tuple[str, ...] = ()  # output of a failed preparation program
@@ -110,6 +112,8 @@ class Outcome:
     declared_lost: str | None = None  # who declared the node lost; nothing else is known then
     bad: tuple[str, ...] = ()  # checkpoints whose digest differed at restore
     doubted: tuple[str, ...] = ()  # checkpoints that could not be read at restore
+    progress: Progress | None = None  # None: from an agent of an older version
+    unread: str = ""  # why output was not read or searched: steps may be missing
 
     @property
     def clean(self) -> bool:
@@ -201,6 +205,9 @@ class Attempt:
     resumed_from_step: int | None = None
     resumed_about: bool = False  # that step is approximate: the last one printed before the checkpoint was written, or a bound
     resumed_saved: SavedAfter | None = None  # of a checkpoint without a step: `resumed_from_step` is then a lower bound
+    given: Progress | None = None  # what the program had shown when the restored checkpoint was saved
+    progress: Progress | None = None  # what it has shown in this attempt, before its end
+    saved_step: int | None = None  # of the first checkpoint that it saved, if that step is exact
     failure: Failure | None = None
     verdict: Verdict | None = None
     rates: tuple[Rate, ...] = ()  # what it is charged

@@ -344,14 +344,15 @@ class MetricStore(Protocol):
         ...
 
     def series(self, job: str, name: str, limit: int = 2000) -> list[tuple[int, float]]:
-        """(step, value) of rank 0 (or the lowest rank that has the metric), by step, thinned evenly to `limit`.
-
-        A curve without any steps is numbered from 0 in order of arrival.
-        """
+        """(step, value) of the lowest rank that has the metric, by step (else numbered from 0), thinned evenly to `limit`."""
         ...
 
     def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:
         """(step, value, time_s) of the smallest or largest value, of the same rank as in `series`. NaN is never best."""
+        ...
+
+    def divergence(self, job: str, name: str, step: int | None, near: int) -> tuple[int | None, tuple[int, float] | None]:
+        """Since which step a curve is not finite at `step`, and its last finite point. Reads `near` points; None: before."""
         ...
 
     def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:

@@ -5,11 +5,9 @@ nodes, a kill from outside explains the failures of the others. Otherwise the fa
 by the time between the failure and its record.
 """
 
-import re
-from collections.abc import Sequence
-
 from trainmaster.model.job import Attempt, Cause, Failure, Outcome, RankEnd
 from trainmaster.recovery.launchers import reported
+from trainmaster.wire.exceptions import is_launcher, raised
 
 SIGNAL_NAMES = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
@@ -20,11 +18,6 @@ _SHELL_CODES = {128 + number: number for number in (4, 6, 7, 8, 9, 11, 15)}  # a
 _KILL = 9
 _FOR_MEMORY = ": the kernel counted an out-of-memory kill; use less, or request more (--memory)"
 _PERHAPS = " (the kernel does so when memory is short)"
-_TRACEBACK = "Traceback (most recent call last):"
-_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?\Z")  # the first unindented line after a traceback
-_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)(?:: .*)?\Z")  # recognizable without a traceback
-_OF_RANK = re.compile(r"\[rank\d+\]: ")  # torch's prefix of each line
-_RAISED_MAX = 160  # characters
 _EXPLAINS_WITHIN_S = 1.0  # a kill this soon after the first failure is the cause: the other ranks of a gang fail with it
 
 
@@ -105,7 +98,7 @@ def _gib(count: int) -> str:
 def _of_end(rank: RankEnd, outcome: Outcome) -> Failure:
     number = _signal(rank)
     if number is None:
-        said = rank.error or reported(rank.last_lines, SIGNAL_NAMES) or raised(rank.last_lines)
+        said = rank.error or _said(rank)
         told = f"{rank.label} exited with code {rank.exit_code}" + (f": {said}" if said else "")
         return _of_rank(Cause.PROGRAM, told + _of_outside(rank.outside), rank)
     name = SIGNAL_NAMES.get(number, f"signal {number}")
@@ -126,13 +119,12 @@ def _of_outside(path: str | None) -> str:
     return f"; {path} exists where you submitted from; use --in-place, or --workdir {up} (the command then starts there)"
 
 
-def raised(last_lines: Sequence[str]) -> str | None:
-    """The exception that ended a Python program, from its last traceback: `ValueError: boom`."""
-    lines = [_OF_RANK.sub("", line, count=1) for line in last_lines]
-    begun = max((at for at, line in enumerate(lines) if line.startswith(_TRACEBACK)), default=None)
-    after, shape = (lines[begun + 1 :], _RAISED) if begun is not None else (lines[-1:], _ERROR)
-    found = next((line for line in after if shape.match(line)), None)
-    return found if found is None or len(found) <= _RAISED_MAX else found[: _RAISED_MAX - 1] + "…"
+def _said(rank: RankEnd) -> str | None:
+    """What its launcher and its output say of the end: `rank 1 under torchrun exited with code 1: ValueError: boom`."""
+    told, exception = reported(rank.last_lines, SIGNAL_NAMES), rank.raised or raised(rank.last_lines)
+    if told is None or exception is None or is_launcher(exception) or "killed" in told:
+        return told or exception
+    return f"{told}: {exception}"
 
 
 def _of_rank(cause: Cause, message: str, rank: RankEnd) -> Failure:

@@ -75,9 +75,8 @@ def _stop(failure: Failure) -> Verdict:
 
 
 def _program(job: Job, attempt: Attempt, failure: Failure, rng: Random) -> Verdict:
-    if not progressed(job, attempt):
-        since = "" if job.restarts_program + job.restarts_infrastructure == 0 else " since its last failure"
-        return _stop(_because(failure, f"not restarted: it made no progress{since}"))
+    if not progressed(job, attempt) and not _unread(attempt):
+        return _stop(_because(failure, f"not restarted: {_standstill(job, attempt)}"))
     allowed = job.spec.restarts.program
     if job.restarts_program >= allowed:
         return _stop(_because(failure, f"not restarted: its {allowed} program restarts are spent"))
@@ -99,10 +98,24 @@ def _infrastructure(job: Job, failure: Failure, rng: Random) -> Verdict:
     return Verdict(Action.RESTART, State.QUEUED, reason, delay_s, RestartBudget.INFRASTRUCTURE, failure, fruitless)
 
 
+def _unread(attempt: Attempt) -> bool:
+    """Whether output could not be read: then a lack of steps proves nothing."""
+    return any(node.outcome is not None and node.outcome.unread for node in attempt.nodes)
+
+
+def _standstill(job: Job, attempt: Attempt) -> str:
+    """Why it does not count as progress. A program that names no steps may have made some, so that is not denied."""
+    named = any(node.outcome is not None and node.outcome.last_step is not None for node in attempt.nodes)
+    if not named and job.progress_step is None and not job.checkpoints:
+        return "no progress was seen (no step in its output, no checkpoint)"
+    since = "" if job.restarts_program + job.restarts_infrastructure == 0 else " since its last failure"
+    return f"it made no progress{since}"
+
+
 def _nowhere(job: Job) -> bool:
     """Whether lack of progress is certain: the job reports its progress, or the attempt ended within a minute."""
     attempt = job.attempt
-    if attempt is None:
+    if attempt is None or _unread(attempt):
         return False
     outcomes = [n.outcome for n in attempt.nodes if n.outcome is not None]
     if job.progress_step is not None or job.progress_checkpoint is not None or any(o.last_step is not None for o in outcomes):

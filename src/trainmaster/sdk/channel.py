@@ -6,7 +6,7 @@ Each line is one `write` to a descriptor in append mode, so lines of forked chil
 import os
 import warnings
 from json import dumps
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional, Set, Union
 
 from trainmaster.wire.names import ARTIFACT_KINDS, ENV_RESUME_STEP, ENV_SDK, FLAG_CHECKPOINT, FLAG_STOP, SDK_FLAGS
 
@@ -50,6 +50,7 @@ class _Channel:
         self.counts = False  # reports have no step, so steps are counted
         self.seen = b""  # the last value of the checkpoint flag
         self.asks = 0
+        self.told: Set[bool] = set()  # about the restored checkpoint
 
     def send(self, message: Dict[str, Any]) -> bool:
         """Append one line. If it could not be written completely, count it as dropped and return False."""
@@ -115,6 +116,7 @@ def report(step: Optional[int] = None, **values: Any) -> None:
         if type(value) is not float:
             value = _number(name, value)
         numbers[name] = value
+    counted = {"counted": True} if step is None else {}
     if step is None:
         if channel.step is None:
             channel.step = _first_step()
@@ -123,12 +125,19 @@ def report(step: Optional[int] = None, **values: Any) -> None:
         step = whole(step, "report")
     channel.step = step
     if len(numbers) <= _VALUES_MAX:
-        channel.send({"t": "m", "step": step, "values": numbers})
+        channel.send({"t": "m", "step": step, "values": numbers, **counted})
         return
     names = list(numbers)
     for at in range(0, len(names), _VALUES_MAX):
         some = {name: numbers[name] for name in names[at : at + _VALUES_MAX]}
-        channel.send({"t": "m", "step": step, "values": some})
+        channel.send({"t": "m", "step": step, "values": some, **counted})
+
+
+def tell_restored(loaded: bool) -> None:
+    """Tell the agent that the restored checkpoint was loaded, or that the program asked where it is. Each is told once."""
+    if loaded not in CHANNEL.told:
+        CHANNEL.told.add(loaded)
+        CHANNEL.send({"t": "r", "loaded": loaded})
 
 
 def whole(step: Any, of: str) -> int:

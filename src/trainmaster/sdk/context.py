@@ -3,6 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
+from trainmaster.sdk.channel import tell_restored
 from trainmaster.wire.names import ENV_ATTEMPT, ENV_JOB, ENV_PARAMS, ENV_RESUME_DIR
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def resume_dir() -> "Optional[Path]":
         return None
     from pathlib import Path  # noqa: PLC0415  # keeps the import of the SDK fast
 
+    tell_restored(loaded=False)
     return Path(text)
 
 

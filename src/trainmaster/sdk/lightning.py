@@ -11,7 +11,7 @@ from typing import Any, Dict, Optional
 import lightning.pytorch as pl
 
 from trainmaster.sdk.cadence import Cadence, heed_term
-from trainmaster.sdk.channel import report
+from trainmaster.sdk.channel import report, tell_restored
 from trainmaster.sdk.checkpoints import checkpoint
 from trainmaster.sdk.context import resume_dir
 from trainmaster.sdk.torch import agreed, random_states, set_random_states
@@ -68,3 +68,4 @@ class Callback(pl.Callback):
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Load the random states from Lightning's checkpoint."""
         self._random = state_dict["random"]
+        tell_restored(loaded=True)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Optional
 
 from trainmaster.sdk.cadence import Cadence, Order, heed_term
-from trainmaster.sdk.channel import report
+from trainmaster.sdk.channel import report, tell_restored
 from trainmaster.sdk.checkpoints import checkpoint
 from trainmaster.sdk.context import rank, resume_dir
 
@@ -23,7 +23,11 @@ class BaseSaver:
     def restore(self) -> int:
         """Load the restored checkpoint. Returns its step; 0 on a first start and outside a job."""
         directory = resume_dir()
-        return self.read(directory) if directory is not None else 0
+        if directory is None:
+            return 0
+        step = self.read(directory)
+        tell_restored(loaded=True)
+        return step
 
     def after_step(self, step: int, **metrics: Any) -> bool:
         """Report rank 0's metrics, and save if it is due. Returns whether the loop should end now.

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainmaster.sdk.cadence import Cadence, heed_term
-from trainmaster.sdk.channel import report
+from trainmaster.sdk.channel import report, tell_restored
 from trainmaster.sdk.checkpoints import checkpoint
 from trainmaster.sdk.context import resume_dir
 from trainmaster.sdk.torch import agreed
@@ -37,8 +37,10 @@ class Callback(TrainerCallback):
         self._cadence = Cadence(every)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """From now on, obey the stop flag at the end of a step."""
+        """From now on, obey the stop flag at the end of a step. Trainer has loaded its checkpoint by now, if it does."""
         heed_term()
+        if state.global_step > 0:
+            tell_restored(loaded=True)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Make Trainer save and stop when it is due."""

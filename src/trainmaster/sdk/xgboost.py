@@ -12,7 +12,7 @@ from xgboost import Booster
 from xgboost.callback import TrainingCallback
 
 from trainmaster.sdk.cadence import Cadence, heed_term
-from trainmaster.sdk.channel import report
+from trainmaster.sdk.channel import report, tell_restored
 from trainmaster.sdk.checkpoints import checkpoint
 from trainmaster.sdk.context import rank, resume_dir
 
@@ -25,6 +25,7 @@ def resumed() -> Tuple[Optional[Booster], int]:
     if directory is None:
         return None, 0
     booster = Booster(model_file=str(directory / _FILE))
+    tell_restored(loaded=True)
     return booster, booster.num_boosted_rounds()
 
 

@@ -112,6 +112,20 @@ class MetricStoreContract:
         assert math.isnan(last[1])
         assert math.isnan(metrics.last(["digits-1"])["digits-1"]["loss"][1])
 
+    def test_since_when_a_curve_is_not_finite(self, metrics: MetricStore) -> None:
+        values = [0.5, math.nan, 0.25, math.nan, math.inf]
+        metrics.write([point(step, value) for step, value in enumerate(values, start=1)], [])
+        assert metrics.divergence("digits-1", "loss", 5, 9) == (4, (3, 0.25))
+        assert metrics.divergence("digits-1", "loss", 5, 2) == (None, None)  # too far
+        assert metrics.divergence("digits-1", "loss", 2, 9) == (2, (1, 0.5))  # later points are of an attempt before
+        assert metrics.divergence("digits-1", "acc", 2, 9) == (None, None)
+
+    def test_a_curve_without_steps_or_finite_values_that_diverges(self, metrics: MetricStore) -> None:
+        metrics.write([point(None, value) for value in (1.0, math.nan, math.nan)], [])
+        assert metrics.divergence("digits-1", "loss", None, 9) == (1, (0, 1.0))
+        metrics.write([MetricPoint("digits-2", 1, 0, step, "loss", math.nan, 1.0) for step in (7, 8)], [])
+        assert metrics.divergence("digits-2", "loss", 8, 9) == (7, None)
+
     def test_a_step_too_large_to_store_is_refused(self, metrics: MetricStore) -> None:
         assert metrics.write([point(2**63, 1.0), point(-(2**70), 1.0), point(2**62, 1.0)], []) == 2
         assert metrics.series("digits-1", "loss") == [(2**62, 1.0)]

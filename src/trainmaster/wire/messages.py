@@ -20,6 +20,7 @@ class RankReport(TypedDict):
     ended_after_s: float
     last_lines: List[str]
     error: Optional[str]
+    raised: Optional[str]
     peak_memory_bytes: int
     cpu_s: float
     outside: Optional[str]
@@ -67,8 +68,20 @@ class Rendezvous(TypedDict):
     port: int
 
 
+class Progress(TypedDict):
+    """What the program has shown so far in this attempt. Mirrors `model.progress.Progress`."""
+
+    steps: List[int]
+    last_step: Optional[int]
+    fell_to: Optional[int]
+    first: Dict[str, float]
+    last: Dict[str, float]
+    sdk: Optional[str]  # "asked" "loaded"
+
+
 class _Timed(TypedDict, total=False):
     after_s: float  # if the step is unknown: when it was saved, in seconds since this node's ranks started
+    progress: Progress  # by then
 
 
 class Staged(_Timed):
@@ -124,6 +137,14 @@ class RunLogged(TypedDict):
     tags: Dict[str, Optional[str]]  # None: the tag was removed
 
 
+class ProgressShown(TypedDict):
+    """What the program of a restarted attempt, or of one with a checkpoint, has shown so far. Sent when it says more."""
+
+    kind: str  # "progress"
+    n: int
+    progress: Progress
+
+
 class Ended(TypedDict):
     """This agent's part is over; also the content of exit.json (with "home", and `n` is 0). Mirrors `model.job.Outcome`."""
 
@@ -153,9 +174,11 @@ class Ended(TypedDict):
     environment: Optional[str]
     killed_for_memory: bool
     failed_ago_s: float
+    progress: Progress
+    unread: str  # why output was not read or searched, so that steps may be missing; empty: it was
 
 
-Report = Union[Preparing, Started, EnvironmentFound, Rendezvous, Staged, Kept, NotKept, Warned, RunLogged, Ended]
+Report = Union[Preparing, Started, EnvironmentFound, Rendezvous, Staged, Kept, NotKept, Warned, RunLogged, ProgressShown, Ended]
 
 
 class Point(TypedDict):
@@ -263,8 +286,10 @@ class Manifest(_Links):
 class SdkMessage(TypedDict, total=False):
     """One JSON line of a rank's .sdk file."""
 
-    t: str  # "m" metrics | "c" checkpoint written | "a" artifact
+    t: str  # "m" metrics | "c" checkpoint written | "a" artifact | "r" about the restored checkpoint
     step: Optional[int]
+    counted: bool  # m: the SDK counted the step itself
+    loaded: bool  # r: the SDK loaded it; false: the program asked where it is
     values: Dict[str, float]  # m
     directory: str  # c: the staged directory, complete when the line is there
     ranks: str  # c: "one" | "all"

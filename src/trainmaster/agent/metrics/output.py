@@ -15,7 +15,7 @@ from collections import deque
 from trainmaster.agent.metrics.parse import JSON_MAX, Parser, is_long_json
 from trainmaster.agent.processes import libc
 from trainmaster.agent.transport.point_values import sdk_point
-from trainmaster.wire.names import LAST_LINES
+from trainmaster.wire.exceptions import TAIL_LINES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Lines:
     def __init__(self) -> None:
         self._rest = b""
         self._overwritten: Optional[bytes] = None
-        self._last: deque[bytes] = deque(maxlen=LAST_LINES)
+        self._last: deque[bytes] = deque(maxlen=TAIL_LINES)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes."""
@@ -57,7 +57,7 @@ class Lines:
         else:
             lines = data.split(b"\n")
             self._rest = lines.pop()
-            self._last.extend(line[:_SHOWN_MAX] for line in lines[-LAST_LINES:])
+            self._last.extend(line[:_SHOWN_MAX] for line in lines[-TAIL_LINES:])
         while len(self._rest) > LINE_MAX:
             piece, self._rest = self._rest[:LINE_MAX], self._rest[LINE_MAX:]
             lines.append(piece)
@@ -91,7 +91,7 @@ class Lines:
         return [rest] if rest else []
 
     def last(self) -> list[str]:
-        """The last lines as text."""
+        """The last lines as text; more than are shown, because the exception may be far from the end."""
         return [line.decode(errors="replace") for line in self._last]
 
 
@@ -245,7 +245,7 @@ class RankOutput:
         return self._log.offset + self.dropped_bytes, self._sdk.offset
 
     def last_lines(self) -> list[str]:
-        """The last lines of output."""
+        """The last lines of output, at most `TAIL_LINES`."""
         return self._lines.last()
 
     def _read(self, tail: Tail) -> bytes:
@@ -375,6 +375,8 @@ class RankOutput:
             if step is None and message.get("step") is not None:
                 words = f"metrics told at step {str(message['step'])[:40]} are recorded without one: no step is so far"
                 self._progress.warn("sdk", f"{self.rank.label}: {words}")
-            self._progress.reported(self.rank.number, step, values)
+            self._progress.reported(self.rank.number, step, values, bool(message.get("counted")))
+        elif message.get("t") == "r":
+            self._progress.restored(bool(message.get("loaded")))
         else:
             self.messages.append(message)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 
+from trainmaster.agent.metrics.evidence import Evidence
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
@@ -18,10 +20,15 @@ _CLOCK_SET_BACK_S = 10.0  # if the clock was set back by more, older entries are
 
 
 class Progress:
-    """Progress of a node's ranks. Steps reported through the SDK take precedence over printed ones."""
+    """Progress of a node's ranks. Steps reported through the SDK take precedence over printed ones.
 
-    def __init__(self, outbox: Outbox) -> None:
+    `again`: this attempt may go on from an earlier one, so what its program shows is reported while it runs.
+    """
+
+    def __init__(self, outbox: Outbox, again: bool = False) -> None:
         self._outbox = outbox
+        self._again = again
+        self.evidence = Evidence()
         self._told = False
         self._seen: list[tuple[float, float]] = []  # (time, step), ascending; also read by another thread
         self.first_step: Optional[int] = None
@@ -49,16 +56,19 @@ class Progress:
         """Handle a line of a rank's output."""
         if not self._told:
             self._step(step)
+            self.evidence.point(rank, step, values)
         if values:
             self._outbox.point(rank, step if step is not None else self.last_step, values)
 
-    def reported(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
-        """Handle a metrics message of the SDK."""
+    def reported(self, rank: int, step: Optional[int], values: dict[str, float], counted: bool = False) -> None:
+        """Handle a metrics message of the SDK. `counted`: the SDK counted the step, from the restored checkpoint on."""
         if step is not None and not self._told:
             self._told = True
             self.first_step = None
             self._seen = []
+            self.evidence.reset()
         self._step(step)
+        self.evidence.point(rank, None if counted else step, values)
         if values:
             self._outbox.point(rank, step, values)
 
@@ -66,11 +76,23 @@ class Progress:
         """Record how far an SDK file was read, after its points were queued; writes them to disk if they are many."""
         self._outbox.points.persist(read, now=False)
 
-    def logged(self, step: int, values: dict[str, float], counts: bool) -> None:
+    def restored(self, loaded: bool) -> None:
+        """Handle the SDK's word about the restored checkpoint: it loaded it, or the program asked where it is."""
+        self.evidence.restored(loaded)
+
+    def tell(self) -> None:
+        """Report what shows whether the program went on, if that is news."""
+        news = self.evidence.news() if self._again else None
+        if news is not None:
+            self._outbox.report("progress", progress=news)
+
+    def logged(self, step: int, values: dict[str, float], counts: bool, named: bool = True) -> None:
         """Handle values that rank 0 logged with a tracker's API. `counts`: a higher step than the last is progress.
 
-        Such a step may count epochs, or be 0 because none was given. So it never sets progress back.
+        Such a step may count epochs, or be counted here because none was given (not `named`). So it never sets progress back.
         """
+        if counts and not self._told:
+            self.evidence.point(0, step if named else None, values)
         if counts and not self._told and step > max(0, self.last_step or 0):
             self.written_s = time.time()
             self._step(step)
@@ -116,9 +138,12 @@ class RoleProgress:
         if values:
             self._outbox.point(0, self._step, {f"{self._role}/{name}": value for name, value in values.items()})
 
-    def reported(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
+    def reported(self, rank: int, step: Optional[int], values: dict[str, float], counted: bool = False) -> None:
         """Handle a metrics message of the SDK."""
         self.printed(rank, step, values)
+
+    def restored(self, loaded: bool) -> None:
+        """A role resumes nothing."""
 
     def read(self, read: dict[str, int]) -> None:
         """Record how far its SDK file was read."""

@@ -236,8 +236,11 @@ class Runs:
 
     def _metrics(self, run: Run, given: list[Body]) -> None:
         steps: dict[int, dict[str, float]] = {}
+        named = set()
         for metric in given:
             name, value, step = _metric(metric)
+            if step != 0:
+                named.add(step)
             if step == 0:  # perhaps no step was given: number the values of this metric, from the resumed step on
                 said = run.stepless.get(name, 0)
                 run.stepless[name] = said + 1
@@ -249,7 +252,7 @@ class Runs:
             if before is None or step >= before[0]:
                 run.latest[name] = (step, int(metric.get("timestamp") or 0), value)
         for step, values in steps.items():
-            self._told.append(("point", step, values, run is self._main))
+            self._told.append(("point", step, values, run is self._main, step in named))
 
     def _params(self, run: Run, given: list[Body]) -> None:
         """As in MLflow, a parameter has one value. If a resumed script logs another value, the first one is kept."""

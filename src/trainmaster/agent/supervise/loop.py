@@ -58,7 +58,8 @@ class Attempt:
         self._sync = start.talk()
         self._outbox = self._sync.outbox
         self._sync.heartbeat = self._heartbeat
-        self._progress = Progress(self._outbox)
+        again = self._launch["node_index"] == 0 and (self._launch["attempt"] > 1 or bool(self._launch["resume"]))
+        self._progress = Progress(self._outbox, again)
         pattern, log_max_bytes = patterns.of_launch(self._launch, self._outbox), self._launch["log_max_bytes"]
         self._outputs = [RankOutput(rank, pattern, log_max_bytes, self._progress) for rank in self._ranks]
         for role in self._roles:
@@ -266,9 +267,7 @@ class Attempt:
         found = False
         for output in self._outputs:
             found = output.turn(time.monotonic() + _OUTPUT_SHARE_S) or found
-        self._warn_unread()
-        self._outbox.persist_points(dict(output.sdk_read() for output in self._outputs))
-        self._messages()
+        self._pass_on()
         self._output_every_s = _OUTPUT_MIN_S if found else min(self._output_every_s * 1.5, _OUTPUT_MAX_S)
         self._output_due_s = time.monotonic() + self._output_every_s
 
@@ -277,17 +276,15 @@ class Attempt:
         self._read_tracker()
         for output in self._outputs:
             output.finish()
-        self._warn_unread()
-        self._outbox.persist_points(dict(output.sdk_read() for output in self._outputs))
-        self._messages()
+        self._pass_on()
         if self._mlflow is not None:
             self._mlflow.finish(self._outbox)
 
-    def _warn_unread(self) -> None:
-        """Warn if output cannot be read: the training continues, but its metrics and steps are unknown."""
+    def _pass_on(self) -> None:
+        """Pass on what was read. If output cannot be read, warn: the training continues, but its steps are unknown."""
         self._outbox.warn("unread output", next((output.trouble for output in self._outputs if output.trouble), ""))
-
-    def _messages(self) -> None:
+        self._outbox.persist_points(dict(output.sdk_read() for output in self._outputs))
+        self._progress.tell()
         for output in self._outputs:
             for message in output.messages:
                 if output.rank.role is None or message.get("t") == "a":  # only ranks write checkpoints

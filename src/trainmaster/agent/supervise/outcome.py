@@ -9,6 +9,8 @@ from trainmaster.agent.files.fast_json import read_json
 from trainmaster.agent.metrics import usage
 from trainmaster.agent.supervise.outside_paths import outside
 from trainmaster.wire import cgroups
+from trainmaster.wire.exceptions import raised
+from trainmaster.wire.names import LAST_LINES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +77,15 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
         "environment": end.environment,
         "killed_for_memory": bool(start.ranks) and any(map(cgroups.killed_for_memory, launch.get("contained", ()))),
         "failed_ago_s": _failed_ago_s(start),
+        "progress": progress.evidence.record(),
+        "unread": _unread(end, outputs),
     }
+
+
+def _unread(end: End, outputs: list[RankOutput]) -> str:
+    """Why steps may be missing although the program named them."""
+    disabled = next((one["text"] for one in end.warned if one["topic"] == "pattern"), "")
+    return next((output.trouble for output in outputs if output.trouble and output.rank.role is None), disabled)
 
 
 def _failed_ago_s(start: Startup) -> float:
@@ -84,18 +94,19 @@ def _failed_ago_s(start: Startup) -> float:
     return round(time.monotonic() - start.began_s - min(failed), 6) if failed else 0.0
 
 
-def _rank(rank: Rank, last_lines: list[str], launch: Launch) -> dict[str, Any]:
+def _rank(rank: Rank, tail: list[str], launch: Launch) -> dict[str, Any]:
     return {
         "rank": rank.number,
         "exit_code": rank.exit_code,
         "signal": rank.signal,
         "stopped_by_us": rank.stopped_by_us,
         "ended_after_s": round(rank.ended_after_s, 6),
-        "last_lines": last_lines,
+        "last_lines": tail[-LAST_LINES:],
         "error": _torch_error(rank.error_path) if rank.error_path else None,
+        "raised": raised(tail) if rank.failed else None,
         "peak_memory_bytes": rank.peak_memory_bytes,
         "cpu_s": round(rank.cpu_s, 6),
-        "outside": outside(launch, last_lines) if rank.failed else None,
+        "outside": outside(launch, tail[-LAST_LINES:]) if rank.failed else None,
     }
 
 

@@ -228,7 +228,7 @@ class StoreWorker:
         for part in parts:
             if "saved_s" in part:  # its step is not known
                 part["after_s"] = round(max(0.0, part.pop("saved_s") - self._began_s), 1)
-            self._deliver("staged", part)
+            self._deliver("staged", {**part, "progress": self._progress.evidence.record()})
 
     def _kept(self, artifacts: list[dict[str, Any]]) -> None:
         for artifact in artifacts:

@@ -9,7 +9,7 @@ import click
 
 from trainmaster.cli.render import curve, human
 from trainmaster.cli.render.arguments import LONG, by_argument, from_difference
-from trainmaster.cli.render.compared import SECTIONS, shown
+from trainmaster.cli.render.compared import SECTIONS, at, last_cells, shown
 from trainmaster.cli.render.output import Output
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.errors import OperationError
@@ -71,8 +71,8 @@ def _write_page(out: Output, found: Mapping[str, Any], page: str) -> None:
 def head(found: Mapping[str, Any]) -> list[str]:
     """One line per run, with the mark of its curve."""
     lines = []
-    for at, job in enumerate(found["jobs"]):
-        mark = MARKS[at] if at < len(MARKS) else " "
+    for index, job in enumerate(found["jobs"]):
+        mark = MARKS[index] if index < len(MARKS) else " "
         tries = f", {human.plural(job['restarts'], 'restart')}" if job["restarts"] else ""
         ran = f"ran {human.duration(job['ran_s'])}" if job["started_s"] else "never ran"
         lines.append(f"{mark} {job['id']}  {job['state']}, {ran}{tries}")
@@ -135,7 +135,7 @@ def _named(rows: Sequence[Mapping[str, Any]], ids: Sequence[str], valued: bool, 
 def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
     """Fields as rows, runs as columns. Values are cut in their middle until a line fits, names of fields to half of it."""
     table = [[human.middle(" ".join(cell.split()), _CELL) for cell in row] for row in [headers, *rows]]
-    widths = [max(len(row[at]) for row in table) for at in range(len(headers))]
+    widths = [max(len(row[index]) for row in table) for index in range(len(headers))]
     widths[0] = widths[0] if width is None else min(widths[0], max(_LEAST, width // 2))
     while width is not None and sum(widths) + 2 * len(widths) > width and max(widths[1:]) > _LEAST:
         widths[widths.index(max(widths[1:]), 1)] -= 1
@@ -150,9 +150,9 @@ def standing(found: Mapping[str, Any], width: int | None = None) -> list[str]:
     rows = []
     for one in found["metrics"]:
         name = one["name"] + (" (primary)" if one["primary"] else "")
-        rows.append([f"{name}, last", *(_at(point) for point in one["last"])])
+        rows.append([f"{name}, last", *last_cells(one)])
         if one["mode"] is not None:
-            best = [_at(point) + (" *" if at == one["winner"] else "") for at, point in enumerate(one["best"])]
+            best = [at(point) + (" *" if index == one["winner"] else "") for index, point in enumerate(one["best"])]
             rows.append([f"{name}, {one['mode']}", *best])
     if rows:
         lines += ["", "Metrics (* the best)", *_columns(["", *ids], rows[:_ROWS], width)]
@@ -168,19 +168,14 @@ def standing(found: Mapping[str, Any], width: int | None = None) -> list[str]:
     return lines
 
 
-def _at(point: Mapping[str, Any] | None) -> str:
-    if point is None:
-        return "-"
-    step = "" if point["step"] is None else f" at {point['step']}"
-    return f"{human.number(point['value'])}{step}"
-
-
 def curves(found: Mapping[str, Any], width: int) -> list[str]:
     """The curves of each metric, drawn over each other."""
     lines: list[str] = []
     for name, series in found["series"].items():
-        marked = [(MARKS[at], points) for at, points in enumerate(series) if at < len(MARKS)]
+        marked = list(zip(MARKS, series, strict=False))
         finite = [(mark, [(step, value) for step, value in points if value is not None]) for mark, points in marked]
         drawn = curve.overlay(finite, min(max(width, 40), 120))
-        lines += ["", human.middle(name, width), *drawn] if drawn else []
+        diverged = next((one.get("diverged") or [] for one in found["metrics"] if one["name"] == name), [])
+        broken = [f"  {mark} {human.diverged(bad)}" for mark, bad in zip(MARKS, diverged, strict=False) if bad is not None]
+        lines += ["", human.middle(name, width), *drawn, *broken] if drawn else []
     return lines

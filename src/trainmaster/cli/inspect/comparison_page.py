@@ -7,7 +7,7 @@ from typing import Any
 
 from trainmaster.cli.render import human
 from trainmaster.cli.render.arguments import by_argument
-from trainmaster.cli.render.compared import SECTIONS, shown
+from trainmaster.cli.render.compared import SECTIONS, at, last_cells, shown
 from trainmaster.cli.render.html_figure import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, key, page, table
 
 
@@ -47,10 +47,10 @@ def _figure(name: str, series: Sequence[Sequence[tuple[float, float | None]]], i
     for tick in across.ticks:
         drawn.append(f'<text x="{across(tick):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{tick:.6g}</text>')
     keys = []
-    for at, points in enumerate(curves):
+    for index, points in enumerate(curves):
         path = " ".join(f"{across(step):.1f},{up(value):.1f}" for step, value in points)
-        drawn.append(f'<polyline class="curve c{at}" points="{path}"><title>{escape(ids[at])}</title></polyline>')
-        keys.append(key(at, ids[at]))
+        drawn.append(f'<polyline class="curve c{index}" points="{path}"><title>{escape(ids[index])}</title></polyline>')
+        keys.append(key(index, ids[index]))
     drawn.append("</svg>")
     return f"<h2>{escape(name)}</h2><figure>{''.join(drawn)}<figcaption>{''.join(keys)}</figcaption></figure>"
 
@@ -59,17 +59,11 @@ def _metrics(found: Mapping[str, Any], ids: Sequence[str]) -> str:
     rows = []
     for one in found["metrics"]:
         name = one["name"] + (" (primary)" if one["primary"] else "")
-        rows.append([(f"{name}, last", ""), *((_at(point), "") for point in one["last"])])
+        rows.append([(f"{name}, last", ""), *((cell, "") for cell in last_cells(one))])
         if one["mode"] is not None:
-            best = [(_at(point), "best" if at == one["winner"] else "") for at, point in enumerate(one["best"])]
+            best = [(at(point), "best" if index == one["winner"] else "") for index, point in enumerate(one["best"])]
             rows.append([(f"{name}, {one['mode']}", ""), *best])
     return f"<h2>Metrics</h2>{table(('', *ids), rows, 'figures')}" if rows else ""
-
-
-def _at(point: Mapping[str, Any] | None) -> str:
-    if point is None:
-        return "-"
-    return human.number(point["value"]) + ("" if point["step"] is None else f" at {point['step']}")
 
 
 def _differences(found: Mapping[str, Any], ids: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ import click
 
 from trainmaster.cli.inspect import server_troubles
 from trainmaster.cli.render import human, times
-from trainmaster.cli.render.progress import chosen, values_of
+from trainmaster.cli.render.progress import chosen, last_text, values_of
 from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.client.api import STATES, Row
 from trainmaster.client.filters import JobFilter
@@ -58,7 +58,7 @@ def _age(job: Row, now_s: float) -> str:
 
 def _metric(job: Row, now_s: float) -> str:
     name, value = chosen(values_of(job), None)
-    return "-" if name is None else f"{name} {human.number(value)}"
+    return "-" if name is None else f"{name} {last_text(job, name, value).partition(',')[0]}"
 
 
 def _where(job: Row, now_s: float) -> str:

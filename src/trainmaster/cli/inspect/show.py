@@ -1,6 +1,7 @@
 """`tm show`: shows one job, readable in a plain terminal of 80 columns."""
 
 import io
+import math
 import shlex
 import textwrap
 import time
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from trainmaster.cli.render import curve, human, system_usage, timeline
-from trainmaster.cli.render.progress import chosen, values_of
+from trainmaster.cli.render.progress import chosen, last_text, values_of
 from trainmaster.cli.render.provenance import draw, lineage
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import ENDED
@@ -50,7 +51,7 @@ def show(session: Session, job: str, metric: str | None, provenance: bool, diff:
     width = min(_WIDTH, max(_WIDTH_MIN, out.width or _WIDTH))
     for line in head(found, time.time(), width):
         out.data(line, found["state"])
-    series = (name, [(step, value) for step, value in points if value is not None])
+    series = (name, [(step, math.nan if value is None else value) for step, value in points])
     for line in body(found, time.time(), series, (width, out.unicode)):
         out.data(line)
 
@@ -177,7 +178,8 @@ def body(
     name, points = series
     if name is not None and points:
         lines += ["", *_metric(job, name, points, width), *curve.draw(points, width, ascii_only=not unicode)]
-    others = [f"{human.middle(key, width)} {human.number(value)}" for key, value in values_of(job).items() if key != name]
+    beside = {key: value for key, value in values_of(job).items() if key != name}
+    others = [f"{human.middle(key, width)} {last_text(job, key, value)}" for key, value in beside.items()]
     if others:
         hint = f"{len(others) - _METRICS} more: tm show {job['id']} --json, or --metric NAME"
         more = f", … and {hint}" if len(others) > _METRICS else ""
@@ -191,8 +193,12 @@ def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], w
     last = job["metrics"].get(name)
     if last is not None and last["step"] is not None and last["value"] is not None:
         step, value = last["step"], last["value"]
-    best = (min if job["spec"]["metrics"]["mode"] == "min" else max)(points, key=lambda point: point[1])
-    told = f"{human.number(value)} at step {step:g}, best {human.number(best[1])} at step {best[0]:g}"
+    diverged = name in (job.get("diverged") or {})
+    told = last_text(job, name, value) if diverged else f"{human.number(value)} at step {step:g}"
+    finite = [point for point in points if math.isfinite(point[1])]
+    if finite:
+        best = (min if job["spec"]["metrics"]["mode"] == "min" else max)(finite, key=lambda point: point[1])
+        told += f", best {human.number(best[1])} at step {best[0]:g}"
     return _wrapped(f"Metric {human.middle(name, width)}: {told}", "", "  ", width)
 
 

@@ -57,6 +57,7 @@ class Follower:
         self._job: Row = {}
         self._looked_s = 0.0
         self._told: dict[int, str | None] = {}  # announced ends of attempts -> the checkpoint that was named
+        self._words: dict[int, str] = {}  # attempts -> what was announced of their evidence
         self._reason = ""
 
     def follow(self) -> int:
@@ -118,10 +119,14 @@ class Follower:
             if attempt["state"] in ("restarted", "requeued") and number not in self._told:
                 self._told[number], place = newest(self._job)
                 lines.append(ended_line(attempt, place))
-            resumed = attempt["resumed_from"]
-            if resumed is not None and resumed != self._told.get(number - 1, resumed):
-                lines.append(f"attempt {number} {resumed_line(attempt)}")
-                self._told[number - 1] = resumed
+            given, word = attempt["resumed_from"], attempt.get("resumed_evidence")
+            if given is not None and given != self._told.get(number - 1, given) and word == "unknown":
+                lines.append(evidence_line(attempt))
+                self._told[number - 1] = given
+            decided = word in ("seen", "against") or (word == "unknown" and attempt["ended_s"] is not None)
+            if decided and self._words.get(number) != word:
+                lines.append(evidence_line(attempt))
+                self._words[number] = word
         reason = str(self._job["reason"] or "") if self._job["state"] in ("queued", "held") else ""
         if reason and reason != self._reason:
             lines.append(waiting_line(self._job, reason))
@@ -154,11 +159,17 @@ def newest(job: Row) -> tuple[str | None, str]:
 
 
 def ended_line(attempt: Row, place: str) -> str:
-    """`attempt 1 ended: rank 1 was killed by SIGKILL; restarting from step 120`."""
+    """`attempt 1 ended: rank 1 was killed by SIGKILL; restarting, given step 120`."""
     why = str(attempt["message"] or attempt["cause"] or attempt["state"]).splitlines()[0].rstrip(".")
-    where = f"from {place}" if place else "from the beginning" if attempt["started_s"] else ""
-    after = "back in the queue, will continue" if attempt["state"] == "requeued" else "restarting"
-    return f"attempt {attempt['number']} ended: {why}; {after} {where}".rstrip()
+    given = f", given {place}" if place else " from the beginning: there is no checkpoint" if attempt["started_s"] else ""
+    after = "back in the queue, will start" if attempt["state"] == "requeued" else "restarting"
+    return f"attempt {attempt['number']} ended: {why}; {after}{given}"
+
+
+def evidence_line(attempt: Row) -> str:
+    """`attempt 2 resumed from step 120: its first step was 121`, `attempt 2 was given step 120, but …`."""
+    line = resumed_line(attempt)
+    return f"attempt {attempt['number']} {'was ' if line.startswith('given') else ''}{line}"
 
 
 def waiting_line(job: Row, reason: str) -> str:
@@ -174,7 +185,7 @@ def summary(job: Row) -> str:
     restarts = sum(job["restarts"].values())
     parts = [
         f"step {job['step']}" if job["step"] is not None else "",
-        f"{name} {human.number(value)}" if name is not None else "",
+        f"{name} {progress.last_text(job, name, value)}" if name is not None else "",
         human.plural(restarts, "restart") if restarts else "",
     ]
     told = ", ".join(part for part in parts if part)

@@ -1,7 +1,10 @@
-"""Names of the sections in a comparison, and formatting of values."""
+"""Names of the sections in a comparison, and formatting of its values and metrics."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
+
+from trainmaster.cli.render import human
 
 SECTIONS = {
     "spec": "Spec", "params": "Parameters", "tags": "Tags", "code": "Code", "files": "Files", "data": "Data",
@@ -19,3 +22,18 @@ def shown(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ", ".join(value) or "none"
     return json.dumps(value, ensure_ascii=False)
+
+
+def last_cells(one: Mapping[str, Any]) -> list[str]:
+    """The last value of a metric by run, and since when it is not finite."""
+    diverged = one.get("diverged") or [None] * len(one["last"])  # a server of an older version does not say
+    pairs = zip(one["last"], diverged, strict=True)
+    return [at(point) if bad is None else human.diverged(bad) for point, bad in pairs]
+
+
+def at(point: Mapping[str, Any] | None) -> str:
+    """A value and its step."""
+    if point is None:
+        return "-"
+    step = "" if point["step"] is None else f" at {point['step']}"
+    return f"{human.number(point['value'])}{step}"

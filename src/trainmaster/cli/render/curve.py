@@ -5,31 +5,55 @@ from collections.abc import Sequence
 
 from trainmaster.cli.render import human
 
+_BROKEN = "nan"  # label of the marks for values that are not finite
 _HUGE = 1e150  # beyond this a run has diverged, and differences would overflow
-_UNICODE = {"flat": "─", "wall": "│", "down_from": "╮", "down_to": "╰", "up_from": "╯", "up_to": "╭", "axis": "┤", "base": "└"}
-_ASCII = {"flat": "-", "wall": "|", "down_from": ".", "down_to": "'", "up_from": "'", "up_to": ".", "axis": "|", "base": "+"}
+_UNICODE = {
+    "flat": "─", "wall": "│", "down_from": "╮", "down_to": "╰", "up_from": "╯", "up_to": "╭", "axis": "┤", "base": "└",
+    "broken": "×",
+}  # fmt: skip
+_ASCII = {
+    "flat": "-", "wall": "|", "down_from": ".", "down_to": "'", "up_from": "'", "up_to": ".", "axis": "|", "base": "+",
+    "broken": "x",
+}  # fmt: skip
 
 
 def draw(points: Sequence[tuple[float, float]], width: int = 80, height: int = 8, ascii_only: bool = False) -> list[str]:
     """`height` lines with the curve and its scale, and one with the steps; empty for fewer than two finite points.
 
-    `points` are (step, value), ordered by step. Points in the same column are averaged. O(points + width × height).
+    `points` are (step, value), ordered by step. Points in the same column are averaged. Values that are not finite leave their
+    columns to a mark below the axis. O(points + width × height).
     """
-    finite = [(step, value) for step, value in points if math.isfinite(value) and abs(value) < _HUGE]
+    finite = [(step, value) for step, value in points if _is_drawn(value)]
     if len(finite) < 2 or finite[-1][0] <= finite[0][0]:
         return []
     glyphs = _ASCII if ascii_only else _UNICODE
     means = _resample(finite, width)  # the scale covers what is drawn: a single spike would flatten the rest
     low, high = min(means), max(means)
     labels = _labels(low, high, height)
-    margin = max(len(label) for label in labels)
-    columns = _resample(finite, width - margin - 3)
-    rows = [_row(value, low, high, height) for value in columns]
+    margin = max(len(label) for label in [*labels, *([_BROKEN] if len(finite) < len(points) else [])])
+    columns, begin, end = width - margin - 3, points[0][0], points[-1][0]
+
+    def column(step: float) -> int:
+        return round((step - begin) / (end - begin) * (columns - 1))
+
+    left, right = column(finite[0][0]), column(finite[-1][0])
+    rows = [_row(value, low, high, height) for value in _resample(finite, right - left + 1)]
     canvas = _line(rows, height, glyphs)
-    lines = [f"{labels[row]:>{margin}} {glyphs['axis']}{''.join(canvas[row])}".rstrip() for row in range(height)]
-    first, last = human.number(finite[0][0]), human.number(finite[-1][0])
-    axis = f"step {first}" + last.rjust(len(columns) - len(first) - 5)
-    return [*lines, " " * (margin + 1) + glyphs["base"] + axis]
+    lines = [f"{labels[row]:>{margin}} {glyphs['axis']}{' ' * left}{''.join(canvas[row])}".rstrip() for row in range(height)]
+    first, last = human.number(begin), human.number(end)
+    lines.append(" " * (margin + 1) + glyphs["base"] + f"step {first}" + last.rjust(columns - len(first) - 5))
+    if len(finite) < len(points):
+        marks = [" "] * columns
+        for (before, _), (step, value) in zip([points[0], *points], points, strict=False):
+            if not _is_drawn(value):
+                run = column(before) + 1 if marks[column(before)] != " " else column(step)
+                marks[run : column(step) + 1] = glyphs["broken"] * (column(step) + 1 - run)
+        lines.append(f"{_BROKEN:>{margin}}  {''.join(marks)}".rstrip())
+    return lines
+
+
+def _is_drawn(value: float) -> bool:
+    return math.isfinite(value) and abs(value) < _HUGE
 
 
 def overlay(curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], width: int = 80, height: int = 12) -> list[str]:
@@ -37,7 +61,7 @@ def overlay(curves: Sequence[tuple[str, Sequence[tuple[float, float]]]], width: 
 
     `curves` are (mark, points). Where curves overlap, the earlier one is visible. O(points + curves × width).
     """
-    finite = [(mark, [(x, y) for x, y in points if math.isfinite(y) and abs(y) < _HUGE]) for mark, points in curves]
+    finite = [(mark, [(x, y) for x, y in points if _is_drawn(y)]) for mark, points in curves]
     drawn = [(mark, points) for mark, points in finite if len(points) > 1 and points[-1][0] > points[0][0]]
     if not drawn:
         return []

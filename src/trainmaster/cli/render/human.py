@@ -119,6 +119,14 @@ def number(value: float | None) -> str:
     return f"{value:.4g}"
 
 
+def diverged(one: Mapping[str, Any]) -> str:
+    """`nan since step 4, last finite 0.3333 at 3`."""
+    since = "" if one["since_step"] is None else f" since step {one['since_step']}"
+    at = "" if one["last_step"] is None else f" at {one['last_step']}"
+    finite = "" if one["last_value"] is None else f", last finite {number(one['last_value'])}{at}"
+    return f"{one['value']}{since}{finite}"
+
+
 def middle(text: str, most: int) -> str:
     """`text` cut to at most `most` characters, with `…` in the middle."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[len(text) - most // 3 + 1 :]}"

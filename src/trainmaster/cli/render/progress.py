@@ -87,7 +87,7 @@ def line(job: Mapping[str, Any], meter: Meter, primary: str | None, width: int) 
         parts.append(f"{meter.rate:.3g}/s" if meter.rate >= 0.1 else f"{human.duration(1 / meter.rate)} each")
     name, value = chosen(values_of(job), primary)
     if name is not None:
-        parts.append(f"{name} {human.number(value)}")
+        parts.append(f"{name} {last_text(job, name, value)}")
     left_s = meter.left_s()
     if left_s is not None:
         parts.append(f"{human.duration(left_s)} left")
@@ -99,6 +99,12 @@ def values_of(job: Mapping[str, Any]) -> dict[str, float | None]:
     """The last value by metric name, from a list entry (`name: value`) or a job (`name: {step, value, time_s}`)."""
     metrics: Mapping[str, Any] = job.get("metrics") or {}
     return {name: told.get("value") if isinstance(told, Mapping) else told for name, told in metrics.items()}
+
+
+def last_text(job: Mapping[str, Any], name: str, value: float | None) -> str:
+    """The last value of a metric, and since when it is not finite: `nan since step 4, last finite 0.3333 at 3`."""
+    diverged = (job.get("diverged") or {}).get(name)  # a server of an older version does not say
+    return human.number(value) if diverged is None else human.diverged(diverged)
 
 
 def chosen(values: Mapping[str, float | None], primary: str | None) -> tuple[str | None, float | None]:

@@ -28,7 +28,7 @@ ASCII = Glyphs("-", "#", "...", "x")
 
 
 def draw(job: Mapping[str, Any], now_s: float, width: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:
-    """One bar per attempt, from submission to its end or now, with its run time; below it where it resumed and why it ended.
+    """One bar per attempt, from submission to its end or now, with its run time; below it what it was given and why it ended.
 
     For the last attempt of a failed or cancelled job the end is left out: it is the end of the job.
     """
@@ -77,23 +77,40 @@ def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, gl
 
 
 def resumed_line(attempt: Mapping[str, Any]) -> str:
-    """Where it resumed; empty if it started from the beginning."""
+    """What it was given, and what is seen of it; empty for a first attempt from the beginning."""
+    place, word = _given(attempt), attempt.get("resumed_evidence")  # a server of an older version has no evidence
+    because = ", and ".join(attempt.get("resumed_because") or ())
+    told = f": {because}" if because else ""
+    if not place:
+        if word == "seen":
+            return f"given no checkpoint, but it went on{told}"
+        started = attempt.get("number", 1) > 1 and attempt.get("started_s") is not None
+        return "began from the beginning: it was given no checkpoint" if started else ""
+    if word == "seen":
+        return f"resumed from {place}{told}"
+    if word == "against":
+        return f"given {place}, but {because}"
+    return f"given {place}; not known whether it went on from there{told}" if word else f"given {place}"
+
+
+def _given(attempt: Mapping[str, Any]) -> str:
+    """The checkpoint that was put in place for it; empty for none."""
     step, checkpoint, saved = attempt.get("resumed_from_step"), attempt.get("resumed_from"), attempt.get("resumed_saved")
     if saved:
-        return f"resumed from {saved_place(str(checkpoint), step, saved)}"
+        return saved_place(str(checkpoint), step, saved)
     if step is not None:
-        return f"resumed from {'about ' if attempt.get('resumed_about') else ''}step {step}"
-    return f"resumed from checkpoint {checkpoint}, whose step is not known" if checkpoint else ""
+        return f"{'about ' if attempt.get('resumed_about') else ''}step {step}"
+    return f"checkpoint {checkpoint}, whose step is not known" if checkpoint else ""
 
 
 def saved_place(checkpoint: str, at_least: int | None, saved: Mapping[str, Any]) -> str:
-    """What is known of a checkpoint without a step: when it was saved, and where its attempt had resumed."""
-    began = "began" if at_least is None else f"resumed from step {at_least}"
+    """What is known of a checkpoint without a step: when it was saved, and what its attempt had been given."""
+    began = "began" if at_least is None else f"was given step {at_least}"
     return f"checkpoint {checkpoint}, saved {human.duration(saved['after_s'])} after attempt {saved['attempt']} {began}"
 
 
 def told(attempt: Mapping[str, Any], width: int) -> list[str]:
-    """Where an attempt resumed, wrapped, and why it ended, in one line; `width` columns each."""
+    """What an attempt was given, wrapped, and why it ended, in one line; `width` columns each."""
     lines = textwrap.wrap(resumed_line(attempt), width)
     if attempt.get("cause"):
         message = str(attempt.get("message") or "").strip()

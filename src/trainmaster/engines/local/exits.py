@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.model.job import Outcome, RankEnd
+from trainmaster.model.progress import Progress
 
 _LATER = ("run", "not_kept", "warned")  # reports that older agents do not send
 
@@ -30,6 +31,8 @@ def outcome(ended: Mapping[str, Any]) -> Outcome:
         failed_ago_s=float(ended.get("failed_ago_s", 0.0)),
         bad=tuple(str(id) for id in ended.get("bad", ())),
         doubted=tuple(str(id) for id in ended.get("doubted", ())),
+        progress=Progress.of(ended.get("progress")),
+        unread=str(ended.get("unread", "")),
     )
 
 
@@ -75,6 +78,7 @@ def _rank(rank: Mapping[str, Any]) -> RankEnd:
         peak_memory_bytes=int(rank["peak_memory_bytes"]),
         cpu_s=float(rank["cpu_s"]),
         role=_text(rank.get("role")),
+        raised=_text(rank.get("raised")),
     )
 
 

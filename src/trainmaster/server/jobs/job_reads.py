@@ -36,11 +36,12 @@ from trainmaster.server.http.permissions import may_change
 from trainmaster.server.http.unchanged import answers_of
 from trainmaster.server.jobs import queue
 from trainmaster.server.record.artifacts import kept_by
+from trainmaster.server.record.divergence import LISTED, diverged
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import models
 from trainmaster.server.schemas.queue_schemas import Why
 from trainmaster.server.views import event_text, resources
-from trainmaster.server.views.lookup import find, page
+from trainmaster.server.views.lookup import FoundJob, find, page
 from trainmaster.server.views.silent_agents import silent_agents
 from trainmaster.spec.mapping import to_file
 
@@ -103,7 +104,13 @@ def _views(api: runtime.Runtime, query: JobQuery) -> list[resources.View]:
     """One page of list entries."""
     found = page(api, query)
     points = api.services.metrics.last([one.job.id for one in found])
-    return _stepped(api, [resources.job_view(one.job, points.get(one.job.id, {}), one.reason) for one in found])
+    return _stepped(api, [_view(api, one, points.get(one.job.id, {})) for one in found])
+
+
+def _view(api: runtime.Runtime, found: FoundJob, points: resources.Points) -> resources.View:
+    """One list entry."""
+    told = diverged(api.services.metrics, found.job.id, points, LISTED)
+    return {**resources.job_view(found.job, points, found.reason), "diverged": told}
 
 
 def _stepped(api: runtime.Runtime, listed: list[resources.View]) -> list[resources.View]:
@@ -143,7 +150,8 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     children, runs = api.services.events.children(job.id), {"runs": api.services.runs(job.id)}
     troubles = [*detail["troubles"], *silent_agents(api, job)]
     notes = [*detail["notes"], *kept["notes"]]
-    return bodies.Json({**detail, **kept, "notes": notes, "troubles": troubles, "children": children, **runs})
+    told = {"notes": notes, "troubles": troubles, "diverged": diverged(api.services.metrics, job.id, points)}
+    return bodies.Json({**detail, **kept, **told, "children": children, **runs})
 
 
 @router.get("/jobs/{ref}/spec", summary="The spec of a job", response_model=None, responses=models.answers(models.SpecOf))
@@ -230,5 +238,5 @@ def _versioned(api: runtime.Runtime, job_id: str) -> tuple[int, dict[str, Any]]:
     """A job's view, and the number that identifies this state of it."""
     found = find(api, job_id)
     points = api.services.metrics.last([job_id]).get(job_id, {})
-    (view,) = _stepped(api, [resources.job_view(found.job, points, found.reason)])
+    (view,) = _stepped(api, [_view(api, found, points)])
     return zlib.crc32(json.dumps(view, sort_keys=True).encode()) or 1, view

@@ -17,6 +17,7 @@ from trainmaster.model.job import Job
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NAMES_MAX, TEXT_MAX, Metric
 from trainmaster.server.record.differences import Compared, Run, compare
+from trainmaster.server.record.divergence import compared
 from trainmaster.server.record.provenance import environment
 from trainmaster.server.record.ranking import MetricRanking, point_view, rank_metrics
 from trainmaster.server.runtime import runtime
@@ -59,13 +60,17 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     runs = _runs(services, jobs)
     last = services.metrics.last([job.id for job in jobs])
     names = _metrics(last, query.metric)
-    stand = rank_metrics(services.metrics, jobs, names, last)
+    stand, ids = rank_metrics(services.metrics, jobs, names, last), [job.id for job in jobs]
     drawn = query.metric or [one.name for one in stand if one.primary]
     curves = {name: [_curve(services, job.id, name, query.points) for job in jobs] for name in drawn}
     answer = {
         "jobs": [_run_view(job) for job in jobs],
         **_fields(compare(runs, query.all)),
-        "metrics": [_ranking_view(one) for one in stand if query.all or query.metric or not one.equal],
+        "metrics": [
+            {**_ranking_view(one), "diverged": compared(services.metrics, ids, last, one.name)}
+            for one in stand
+            if query.all or query.metric or not one.equal
+        ],
         "metrics_equal": [one.name for one in stand if one.equal],
         "series": curves,
     }

@@ -72,7 +72,7 @@ def _attempt_entries(job: Job, attempt: Attempt) -> Iterable[Entry]:
         if attempt.restored is not None:
             form = "step {} or later" if attempt.resumed_saved else "about step {}" if attempt.resumed_about else "step {}"
             step = "a checkpoint" if attempt.resumed_from_step is None else form.format(attempt.resumed_from_step)
-            yield _of(job, attempt.started_s, "resume", f"attempt {attempt.number} goes on from {step} on {nodes}")
+            yield _of(job, attempt.started_s, "resume", f"attempt {attempt.number} is given {step} on {nodes}")
         else:
             again = "starts" if attempt.number == 1 else "starts from the beginning"
             yield _of(job, attempt.started_s, "start", f"attempt {attempt.number} {again} on {nodes}")

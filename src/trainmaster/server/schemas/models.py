@@ -132,7 +132,11 @@ class JobSummary(BaseModel):
     nodes: list[str]
     command: str
     step: int | None
-    metrics: dict[str, float | None]
+    metrics: dict[str, float | None] = Field(description="null: NaN or infinite, see `diverged`")
+    diverged: dict[str, dict[str, Any]] = Field(
+        description="metrics whose last value is not finite, the first few: value (nan inf -inf), since_step, last_step, "
+        "last_value: the last finite one (null: long ago, or none)"
+    )
     stalled: str | None = Field(description="what is told of a running job that may hang; null: nothing")
     restarts: dict[str, int]
     tags: dict[str, str]
@@ -158,12 +162,16 @@ class AttemptView(BaseModel):
     started_s: float | None
     ended_s: float | None
     ran_s: float | None = Field(description="how long its ranks ran; null: still running, or not recorded")
-    resumed_from: str | None
+    resumed_from: str | None = Field(description="the checkpoint that it was given; whether the program used it: the evidence")
     resumed_from_step: int | None
     resumed_about: bool = Field(description="that step is approximate, or with `resumed_saved` a lower bound")
     resumed_saved: dict[str, Any] | None = Field(
         description="attempt, after_s: the checkpoint has no known step; it was saved that long after that attempt started"
     )
+    resumed_evidence: str | None = Field(
+        description="seen: the program went on; against: it began again; unknown; null: nothing was given, and nothing is seen"
+    )
+    resumed_because: list[str] = Field(description="what was seen of it, as clauses; more while it runs")
     nodes: list[str]
     devices: list[list[int]]
     verdict: dict[str, Any] | None

@@ -37,7 +37,9 @@ class Comparison(BaseModel):
         "field, values (null: a run has none), equal"
     )
     unknown: dict[str, list[str]] = Field(description="section -> runs that did not record it")
-    metrics: list[dict[str, Any]] = Field(description="name, mode, primary, equal, winner (index), last, best: {step, value}")
+    metrics: list[dict[str, Any]] = Field(
+        description="name, mode, primary, equal, winner (index), last, best: {step, value}, diverged: as of a job, null: finite"
+    )
     metrics_equal: list[str] = Field(description="metrics whose last and best value are the same in all runs")
     series: dict[str, list[list[tuple[int, float | None]]]] = Field(description="metric -> one curve per run")
     patches: list[dict[str, Any]] | None = Field(None, description="from, to, path, text (a unified diff), note")

@@ -7,6 +7,7 @@ from typing import Any
 from trainmaster.model import events as ev
 from trainmaster.model import redaction
 from trainmaster.model.job import Outcome
+from trainmaster.model.progress import Progress
 from trainmaster.ports.store import Recorded, Unread
 from trainmaster.scheduling.words import length, summed
 from trainmaster.wire.names import STALLED
@@ -80,6 +81,8 @@ def sentence(event: ev.Event) -> str:
             return teller + (text or ("its ranks go on" if topic == STALLED else f"over: trouble with {topic}"))
         case ev.RunDataLogged(params=params, tags=tags):
             return f"logged {_names('parameter', params)}{' and ' if params and tags else ''}{_names('tag', tags)}"
+        case ev.ProgressSeen(_, _, progress):
+            return _progress(progress)
         case ev.CheckpointDeleted(id):
             return f"deleted checkpoint {id}"
         case ev.CheckpointsGivenUp(by, ids):
@@ -129,6 +132,15 @@ def _names(noun: str, values: Mapping[str, object]) -> str:
     return f"{len(values)} {noun}{'' if len(values) == 1 else 's'} ({shown})" if values else ""
 
 
+def _progress(shown: Progress) -> str:
+    """For example `it shows step 121, 122; loss 0.34`."""
+    steps = f"step {', '.join(map(str, shown.steps))}" if shown.steps else "no step"
+    fell = [] if shown.fell_to is None else [f"back at step {shown.fell_to}"]
+    losses = [f"{name} {value:.4g}" for name, value in shown.first.items()]
+    sdk = {None: [], "loaded": ["the SDK loaded its checkpoint"]}.get(shown.sdk, ["it asked the SDK for its checkpoint"])
+    return "; ".join([f"it shows {steps}", *fell, *losses, *sdk])
+
+
 def _attempt_sentence(event: ev.Event) -> str:
     """One line about an attempt's event."""
     match event:
@@ -140,7 +152,7 @@ def _attempt_sentence(event: ev.Event) -> str:
         case ev.RendezvousChosen(_, address, port):
             return f"rendezvous at {address}:{port}"
         case ev.NodeStarted(_, index, restored, step):
-            back = "" if restored is None else f" from checkpoint {restored}" + ("" if step is None else f" (step {step})")
+            back = "" if restored is None else f", given checkpoint {restored}" + ("" if step is None else f" (step {step})")
             return f"ranks of n{index} run{back}"
         case ev.NodeLost(_, index, evidence):
             return _because(f"agent n{index} lost", evidence)

@@ -14,6 +14,7 @@ from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Node, NodeShare
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.ports.store import InboxRow
+from trainmaster.recovery import resumption
 from trainmaster.scheduling.words import length
 from trainmaster.wire.names import ENV_TRACKER, STALLED, SYSTEM
 
@@ -116,6 +117,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
     if job.attempt is not None:
         known[job.attempt.number] = job.attempt
     numbered = [known[number] for number in sorted(known)]
+    seen = resumption.evidence(numbered)
     standing = {
         name: {"step": step, "value": value, "time_s": time_s} for name, (step, value, time_s) in sorted(points.items())
     }
@@ -129,14 +131,14 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
         "urgent": asdict(job.urgent) if job.urgent is not None else None,
         "failure": asdict(job.failure) if job.failure is not None else None,
         "time_limit_s": job.spec.time_limit_s,
-        "attempts": [attempt_view(job, attempt) for attempt in numbered],
+        "attempts": [attempt_view(job, attempt, seen.get(attempt.number)) for attempt in numbered],
         "checkpoints": [checkpoint_view(checkpoint) for checkpoint in job.checkpoints],
         "metrics": {name: view for name, view in standing.items() if not name.startswith(SYSTEM)},
         "system": {name[len(SYSTEM) :]: view for name, view in standing.items() if name.startswith(SYSTEM)},
         "logged": {"params": redaction.values(job.run_params), "tags": redaction.values(job.run_tags)},
         "work": [] if StorageKind.WORK in job.removed else list(work),
         "troubles": trouble_views(job),
-        "notes": [*notes(numbered), *removed(job), *job.not_kept, *own_tracker(job), *advice(job)],
+        "notes": [*notes(seen), *removed(job), *job.not_kept, *own_tracker(job), *advice(job)],
     }
 
 
@@ -191,8 +193,8 @@ def attempt_state(job: Job, attempt: Attempt) -> str:
     return "starting" if attempt.started_s is None else "running"
 
 
-def attempt_view(job: Job, attempt: Attempt) -> View:
-    """One attempt as JSON."""
+def attempt_view(job: Job, attempt: Attempt, seen: resumption.Evidence | None) -> View:
+    """One attempt as JSON. `seen`: whether it went on from what it was given."""
     failure, verdict = attempt.failure, attempt.verdict
     succeeded = verdict is not None and verdict.state is State.SUCCEEDED
     return {
@@ -211,6 +213,8 @@ def attempt_view(job: Job, attempt: Attempt) -> View:
         "resumed_from_step": attempt.resumed_from_step,
         "resumed_about": attempt.resumed_about,
         "resumed_saved": asdict(attempt.resumed_saved) if attempt.resumed_saved is not None else None,
+        "resumed_evidence": seen.word.value if seen is not None else None,
+        "resumed_because": list(seen.because) if seen is not None else [],
         "nodes": _node_names(attempt),
         "devices": [list(share.devices) for share in attempt.allocation.shares],
         "verdict": (
@@ -254,20 +258,14 @@ def last_step(job: Job, points: Points) -> int | None:
     return max((o.last_step for o in outcomes if o is not None and o.last_step is not None), default=None)
 
 
-def notes(attempts: Sequence[Attempt]) -> list[str]:
-    """Notes about attempts, as sentences."""
-    told = []
-    first = {attempt.number: _first_step(attempt) for attempt in attempts}
-    beginnings = (first[attempt.number] for attempt in attempts if attempt.restored is None)
-    beginning = next((step for step in beginnings if step is not None), 1)
-    for attempt in attempts:
-        resumed, began = attempt.resumed_from_step, first[attempt.number]
-        if resumed is not None and began is not None and began <= beginning < resumed:
-            told.append(
-                f"attempt {attempt.number} got its checkpoint of step {resumed} back and began again at step {began}: "
-                "the program does not load it (see checkpoint.resume_arguments), unless it counts each of its stages anew"
-            )
-    return told
+def notes(seen: Mapping[int, resumption.Evidence]) -> list[str]:
+    """What to do about an attempt that began again although it was given a checkpoint. One note: a restart repeats it."""
+    again = [(number, found) for number, found in seen.items() if found.word is resumption.Word.AGAINST]
+    return [
+        f"attempt {number} was given a checkpoint, but {', and '.join(found.because)}; if the program takes the checkpoint as "
+        "an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
+        for number, found in again[-1:]
+    ]
 
 
 def own_tracker(job: Job) -> list[str]:
@@ -317,12 +315,6 @@ def advice(job: Job) -> list[str]:
             if found := telling.match(line):
                 return [told.format(python=python, name=found["name"])]
     return []
-
-
-def _first_step(attempt: Attempt) -> int | None:
-    """The first step that the program reported in this attempt."""
-    steps = [node.outcome.first_step for node in attempt.nodes if node.outcome is not None]
-    return min((step for step in steps if step is not None), default=None)
 
 
 def node_view(node: Node, jobs: Sequence[Job]) -> View:

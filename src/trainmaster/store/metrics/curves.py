@@ -1,12 +1,16 @@
 """Reads a thinned curve from many points without reading all of them."""
 
 import math
+import sys
 from functools import cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, literal, select
 
 Curve = list[tuple[int, float]]
+Divergence = tuple[int | None, tuple[int, float] | None]  # since which position, and the finite point before; None: too far
+
+_LAST = 2**63 - 1
 
 
 def read_curve(connection: Connection, points: Table, series: int, limit: int) -> Curve:
@@ -37,6 +41,30 @@ def read_best(connection: Connection, points: Table, series: int, largest: bool)
     query = select(position, points.c.value, points.c.time_s).where(*of_series).order_by(by_value, position).limit(1)
     row = connection.execute(query).one_or_none()
     return None if row is None else (row[0], row[1], row[2])
+
+
+def read_divergence(connection: Connection, points: Table, series: int, at: int | None, near: int) -> Divergence:
+    """The non-finite values that end at `at`, or at the end of the series, by position. Reads its last `near` points."""
+    given = {"series": series, "at": _LAST if at is None else at, "near": near}
+    count, since, position, value = connection.execute(_divergence(points), given).one()
+    if position is not None:
+        return since, (position, value)
+    return (since if count < near else None), None
+
+
+@cache
+def _divergence(points: Table) -> Select[Any]:
+    """Built once, as below: a list of jobs asks for each that has diverged."""
+    position = points.primary_key.columns.values()[1]
+    mine = (points.c.series == bindparam("series", type_=BigInteger), position <= bindparam("at", type_=BigInteger))
+    tail = select(position.label("at"), points.c.value).where(*mine).order_by(position.desc())
+    near = tail.limit(bindparam("near", type_=BigInteger)).cte("near")
+    finite = near.c.value.between(-sys.float_info.max, sys.float_info.max)
+    last = select(near.c.at, near.c.value).where(finite).order_by(near.c.at.desc()).limit(1).cte("last")
+    after = func.coalesce(select(last.c.at).scalar_subquery(), -_LAST)
+    since = select(func.min(near.c.at)).where(near.c.at > after).scalar_subquery()
+    count = select(func.count()).select_from(near).scalar_subquery()
+    return select(count, since, select(last.c.at).scalar_subquery(), select(last.c.value).scalar_subquery())
 
 
 def _thin_by_position(connection: Connection, points: Table, series: int, limit: int) -> Curve:

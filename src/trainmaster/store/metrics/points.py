@@ -21,7 +21,7 @@ from trainmaster.store import schema
 from trainmaster.store.database import Database, upsert
 from trainmaster.store.identity import set_aside
 from trainmaster.store.metrics.arrivals import Arrivals, Placed, forget
-from trainmaster.store.metrics.curves import read_best, read_curve
+from trainmaster.store.metrics.curves import Divergence, read_best, read_curve, read_divergence
 from trainmaster.store.metrics.thinning import Thinner, read_last_seq
 
 _PER_QUERY = 500
@@ -157,6 +157,14 @@ class SqlMetricStore(Thinner):
             if series is None:
                 return None
             return read_best(connection, _point, series, largest) or read_best(connection, _unstepped, series, largest)
+
+    @_surviving
+    def divergence(self, job: str, name: str, step: int | None, near: int) -> Divergence:
+        """See the port."""
+        with self._database.reading() as connection:
+            series = connection.scalar(_lowest_rank(job, name))
+            table = _unstepped if step is None else _point
+            return (None, None) if series is None else read_divergence(connection, table, series, step, near)
 
     @_surviving
     def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:

@@ -1,0 +1,165 @@
+"""Judges whether an attempt went on from what it was given, by what its program has shown. Pure.
+
+Three things differ: what was *given* (the checkpoint that was put in place), what is *seen* of the program, and what is
+*unknown*. A checkpoint that was given proves nothing about the program. Steps that go on, the SDK's word and a loss near the
+last one speak for it. Steps that begin low again, and checkpoints of lower steps saved again, speak against it. Weights may be
+loaded while the steps begin at 0 again: a loss near the last one and low steps together leave it unknown.
+
+Steps are compared with the first steps of the attempt that began without a checkpoint, because programs print each step, each
+hundredth one, or epochs. If the steps of that attempt fell back while it ran (a count for each epoch), low steps say nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainmaster.model.job import Attempt
+from trainmaster.model.progress import Progress
+
+_LOW, _ON = 0.1, 0.5  # shares of the way from the first steps to the checkpoint: at most, to begin again; at least, to go on
+_ON_ALONE = 0.9  # likewise, if the first steps are not known
+_BETWEEN = 0.3  # neither
+_APART, _NEAR = 0.1, 0.25  # losses tell something if they differ by so much; near means within this share of the difference
+
+
+class Word(StrEnum):
+    """What the evidence says."""
+
+    SEEN = "seen"  # it went on
+    AGAINST = "against"  # it began again
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The word of this moment, and what was seen, as clauses: `its first step was 121`."""
+
+    word: Word
+    because: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sign:
+    """One kind of evidence. `speaks`: for it (True), against it (False), or neither."""
+
+    speaks: bool | None = None
+    text: str = ""
+
+
+_NO_SIGN = _Sign()
+
+
+def evidence(attempts: Sequence[Attempt]) -> dict[int, Evidence]:
+    """By number, for each attempt that was given a checkpoint. One that was given none has an entry if its steps go on."""
+    begun = next((shown for a in attempts if a.restored is None and (shown := progress_of(a)).steps), Progress())
+    found: dict[int, Evidence] = {}
+    before = Progress()
+    for attempt in attempts:
+        if attempt.restored is not None:
+            found[attempt.number] = _given(attempt, begun)
+        elif attempt.number > 1 and (on := _by_steps(attempt, begun, _reached(before.last_step))).speaks:
+            found[attempt.number] = Evidence(Word.SEEN, (on.text,))
+        shown = progress_of(attempt)
+        before = shown if shown.steps else before
+    return found
+
+
+def progress_of(attempt: Attempt) -> Progress:
+    """What the program has shown in an attempt. Logs of older versions know its first and last step."""
+    outcomes = [node.outcome for node in attempt.nodes if node.outcome is not None]
+    told = [*(outcome.progress for outcome in outcomes), attempt.progress]
+    known = next((one for one in told if one is not None and one != Progress()), None)
+    if known is not None:
+        return known
+    first = min((o.first_step for o in outcomes if o.first_step is not None), default=None)
+    last = max((o.last_step for o in outcomes if o.last_step is not None), default=None)
+    return Progress(() if first is None else (first,), last)
+
+
+def _given(attempt: Attempt, begun: Progress) -> Evidence:
+    shown, at = progress_of(attempt), attempt.given or Progress()
+    steps = _by_steps(attempt, begun, _reached(attempt.resumed_from_step, at.last_step))
+    saved, loss = _by_checkpoints(attempt), _by_loss(shown, begun, at)
+    more = [sign for sign in (saved, loss) if not (steps.speaks and sign.speaks)]  # nothing new
+    told = tuple(sign.text for sign in (_SDK.get(shown.sdk or "", _NO_SIGN), steps, *more) if sign.text)
+    if shown.sdk == "loaded" or steps.speaks:
+        return Evidence(Word.SEEN, told)
+    against = steps.speaks is False or saved.speaks is False
+    if saved.speaks or loss.speaks:
+        return Evidence(Word.UNKNOWN if against else Word.SEEN, told)
+    if against:
+        return Evidence(Word.AGAINST, told)
+    silent = "it ended before it showed a step" if attempt.ended_s is not None else "it has shown no step yet"
+    return Evidence(Word.UNKNOWN, told if shown.steps else (*told, silent))
+
+
+_SDK = {
+    "loaded": _Sign(True, "the SDK loaded it"),
+    "asked": _Sign(None, "it asked the SDK for it"),
+}
+
+
+def _reached(*steps: int | None) -> list[int]:
+    """How far the program had come, in the counts that are known: of the checkpoint's name, and of the output."""
+    return [step for step in steps if step is not None]
+
+
+def _by_steps(attempt: Attempt, begun: Progress, reached: Sequence[int]) -> _Sign:
+    shown = progress_of(attempt)
+    if not shown.steps:
+        return _NO_SIGN
+    first = f"its first step was {shown.steps[0]}"
+    shares = _shares(shown.steps, begun.steps, reached)
+    if not shares:
+        return _Sign(None, first)
+    fell = shown.fell_to is not None and all(share <= _LOW for share in _shares((shown.fell_to,), begun.steps, reached))
+    moved = len(shown.steps) > 1 or any(shown.steps[0] > step for step in reached)  # one may only be named: "loads step 120"
+    if max(shares) >= (_ON if begun.steps else _ON_ALONE) and not fell:
+        return _Sign(True, first) if moved else _Sign(None, first)
+    sure = len(shown.steps) > 1 or attempt.ended_s is not None  # a first line may count epochs, and the next one steps
+    if not fell and (max(shares) > (_LOW if begun.steps else 0.0) or not sure):
+        return _Sign(None, first)
+    again = f"its steps fell back to {shown.fell_to}" if fell else f"its steps began again at {shown.steps[0]}"
+    if begun.fell_to is not None:
+        return _Sign(None, f"{again}, and they fall back in one attempt too")
+    return _Sign(False, again)
+
+
+def _shares(steps: Sequence[int], begun: Sequence[int], reached: Sequence[int]) -> list[float]:
+    """How far each step is on the way from the step of the first attempt at this place to the checkpoint: 0 is the former.
+
+    A program that prints every few seconds begins at another step each time. So a step that is less than twice the former is
+    not far, and no step is compared that was near the checkpoint in the first attempt already.
+    """
+    pairs = list(zip(steps, begun, strict=False)) if begun else [(steps[0], 1)]
+    goal = min((step for step in reached if step > pairs[0][1]), default=None)
+    if goal is None:
+        return []
+    ahead = [(now, then, goal - then) for now, then in pairs if 2 * (goal - then) >= goal - pairs[0][1]]
+    return [min(max(0.0, (now - then) / way), 1.0 if now >= 2 * then else _BETWEEN) for now, then, way in ahead]
+
+
+def _by_checkpoints(attempt: Attempt) -> _Sign:
+    """The first checkpoint that it saved itself, if both steps are exact."""
+    given, saved = attempt.resumed_from_step, attempt.saved_step
+    if given is None or attempt.resumed_about or saved is None or saved == given:
+        return _NO_SIGN
+    if saved < given:
+        return _Sign(False, f"it saved a checkpoint of step {saved} again")
+    return _Sign(True, f"its first own checkpoint is of step {saved}")
+
+
+def _by_loss(shown: Progress, begun: Progress, at: Progress) -> _Sign:
+    """The first loss that is known at all three places and changed between the beginning and the checkpoint."""
+    for name, now in shown.first.items():
+        if name not in begun.first or name not in at.last:
+            continue
+        first, last = begun.first[name], at.last[name]
+        apart = abs(first - last)
+        if apart <= _APART * max(abs(first), abs(last)):
+            continue
+        if abs(now - last) <= _NEAR * apart:
+            return _Sign(True, f"its first {name}, {now:.4g}, is near the {last:.4g} of the checkpoint")
+        if abs(now - first) <= _NEAR * apart:
+            return _Sign(None, f"its first {name}, {now:.4g}, is as at the beginning ({first:.4g})")
+    return _NO_SIGN

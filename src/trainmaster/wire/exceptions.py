@@ -1,0 +1,112 @@
+"""Finds the exception that ended a Python program in the last lines of its output. Pure, in linear time.
+
+The agent has more of these lines than it reports (`TAIL_LINES`); the server reads the reports of older agents.
+
+An exception follows a line with "Traceback (most recent call last)" and its frames, which are indented or in a box. The last
+traceback counts, except those of launchers, which only report that a child failed, and of exceptions that Python ignored. Each
+line of a traceback may have a prefix, such as `[rank1]: ` or `(train pid=7) `. Lines of a progress bar, of loggers and of
+libraries may follow.
+"""
+
+from __future__ import annotations
+
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable, List, Optional
+
+TAIL_LINES = 200  # searched; a traceback of rich and the report of torchrun are long
+_BEYOND = 60  # lines that may follow the exception; an older one was handled
+_SHOWN_MAX = 160  # characters
+_HEAD = "Traceback (most recent call last)"
+_COLOR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+_NAMED = re.compile(r"[A-Za-z_][\w.]*(?::(?: .*)?)?\Z")  # directly after the frames, any name is an exception
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group|Fault|Failure)(?::(?: .*)?)?\Z")
+_FATAL = re.compile(r"Fatal Python error: .")
+_GROUP = re.compile(r" {0,60}\| ?")  # of an ExceptionGroup
+_IGNORED = ("Exception ignored in", "Exception ignored on")
+_THREAD = "Exception in thread"
+_HYDRA_BEGIN, _HYDRA_END = "Error executing job with overrides", "Set the environment variable HYDRA_FULL_ERROR=1"
+_LAUNCHERS = frozenset(("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException"))
+
+
+class _Search:
+    """The state of a search, line by line."""
+
+    def __init__(self) -> None:
+        self.found: List[tuple[int, bool, str]] = []  # (line number, whether it ended a thread only, exception)
+        self._inside = False  # after the head of a traceback, before its exception
+        self._prefix = ""
+        self._group = False
+        self._kind = ""
+        self._before = ""  # the line before, without prefix
+        self._unfinished = False  # the line before is an exception whose message goes on: `Error(s) in loading state_dict:`
+
+    def line(self, number: int, text: str, last: bool) -> None:
+        """Search one line. `last`: no other text follows it."""
+        at = text.find(_HEAD)
+        if at >= 0:
+            self._begin(text[:at])
+            return
+        if (self._inside or self._unfinished) and self._prefix and text.startswith(self._prefix):
+            text = text[len(self._prefix) :]
+        if self._unfinished:
+            self._unfinished = False
+            if text.strip()[:1].isalpha():
+                self.found[-1] = (*self.found[-1][:2], f"{self.found[-1][2]} {text.strip()}")
+                return
+        if self._inside and self._group:
+            text = _GROUP.sub("", text, count=1)
+        after_frames = not self._before or self._before[0] in " \t|│╰+>"
+        if self._inside:
+            is_exception = bool((_NAMED if after_frames else _ERROR).match(text))
+        else:
+            follows = last or bool(after_frames and self._before)
+            is_exception = bool(_FATAL.match(text)) or (follows and bool(_ERROR.match(text)))
+        if is_exception and self._kind != "ignored":
+            self.found.append((number, self._kind == "thread", text))
+            self._unfinished = text.endswith(":")
+        if is_exception:
+            self._inside, self._kind = False, ""
+        self._before = text
+
+    def _begin(self, prefix: str) -> None:
+        self._inside = True
+        self._group = prefix.endswith("Exception Group ")
+        self._prefix = "" if self._group else prefix
+        told = self._before
+        self._kind = "ignored" if told.startswith(_IGNORED) else "thread" if told.startswith(_THREAD) else ""
+        self._before = " "
+
+
+def raised(lines: Iterable[str]) -> Optional[str]:
+    """The exception and its message, `ValueError: boom`; None if there is none."""
+    texts = [_COLOR.sub("", line).rstrip() for line in lines]
+    last = max((number for number, text in enumerate(texts) if text), default=-1)
+    search = _Search()
+    for number, text in enumerate(texts):
+        search.line(number, text, number == last)
+    near = [one for one in search.found if one[0] >= last - _BEYOND]
+    best = max(near, key=lambda one: (not one[1], not is_launcher(one[2]), one[0]))[2] if near else _hydra(texts[: last + 1])
+    if best is None:
+        return None
+    found = best.rstrip(": ")
+    return found if len(found) <= _SHOWN_MAX else found[: _SHOWN_MAX - 1] + "…"
+
+
+def _hydra(texts: List[str]) -> Optional[str]:
+    """The message of an error of Hydra's own, which it prints without a traceback: the first line of the paragraph."""
+    if not texts or not texts[-1].startswith(_HYDRA_END):
+        return None
+    found = None
+    for text in reversed(texts[:-1]):
+        if text.startswith(_HYDRA_BEGIN) or (not text and found is not None):
+            break
+        found = text or found
+    return found
+
+
+def is_launcher(exception: str) -> bool:
+    """Whether it only says that a child process failed."""
+    return exception.partition(":")[0].rpartition(".")[2] in _LAUNCHERS

@@ -1,0 +1,107 @@
+"""What the agent collects of a program's first steps and losses, and when it tells the server."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.agent.metrics.evidence import Evidence
+from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.transport.outbox import Outbox
+from trainmaster.sdk import channel, context
+
+EMPTY = {"steps": [], "last_step": None, "fell_to": None, "first": {}, "last": {}, "sdk": None}
+
+
+def shown(*points: tuple[int, int | None, dict[str, float]]) -> dict[str, Any]:
+    evidence = Evidence()
+    for point in points:
+        evidence.point(*point)
+    return evidence.record()
+
+
+@pytest.mark.parametrize(
+    ("steps", "head", "fell_to"),
+    [
+        ([1, 2, 3, 4], [1, 2, 3], None),
+        ([5, 5, 6], [5, 6], None),
+        ([120, 1, 2], [120, 1, 2], 1),  # "resuming from step 120", and it begins again
+        ([100, 200, 300, 100], [100, 200, 300], 100),  # counts each epoch anew
+        ([1, 2, 3, 100, 99, 101], [1, 2, 3], None),  # a late line about the step before
+        ([9, 8, 7], [9, 8, 7], 8),  # counts down
+    ],
+)
+def test_the_first_steps_and_whether_they_fell_back(steps: list[int], head: list[int], fell_to: int | None) -> None:
+    expected = {**EMPTY, "steps": head, "last_step": steps[-1], "fell_to": fell_to}
+    assert shown(*((0, step, {}) for step in steps)) == expected
+
+
+def test_the_lowest_rank_that_names_a_step_counts() -> None:
+    points = [(1, 5, {"loss": 9.0}), (0, 7, {"loss": 2.0}), (1, 6, {"loss": 9.0}), (0, 8, {"loss": 1.5})]
+    assert shown(*points) == {**EMPTY, "steps": [7, 8], "last_step": 8, "first": {"loss": 2.0}, "last": {"loss": 1.5}}
+
+
+def test_losses_are_the_finite_ones_of_the_first_few_names() -> None:
+    many = {f"loss{number}": float(number) for number in range(9)}
+    points = [(0, 1, {"accuracy": 0.5, "Loss": float("nan")}), (0, 2, {"Loss": 2.0, "val/loss": 1e300}), (0, 3, many), (0, 4, {"Loss": 1.0})]
+    record = shown(*points)
+    assert record["first"] == {"Loss": 2.0, "loss0": 0.0, "loss1": 1.0, "loss2": 2.0}
+    assert record["last"] == {**record["first"], "Loss": 1.0}
+    json.dumps(record, allow_nan=False)
+
+
+def reports(outbox: Outbox) -> list[dict[str, Any]]:
+    return [one["progress"] for one in outbox.batch()[0] if one["kind"] == "progress"]
+
+
+def test_a_restart_tells_what_it_shows_a_few_times(tmp_path: Path) -> None:
+    outbox = Outbox(str(tmp_path / "spool"), str(tmp_path / "points"))
+    progress = Progress(outbox, again=True)
+    progress.tell()
+    for step in range(51, 200):
+        progress.printed(0, step, {"loss": 0.3})
+        progress.tell()
+    told = reports(outbox)
+    assert [one["steps"] for one in told] == [[51], [51, 52], [51, 52, 53]]
+    assert (told[0]["first"], told[-1]["last_step"], progress.evidence.record()["last_step"]) == ({"loss": 0.3}, 53, 199)
+
+
+def test_a_first_attempt_tells_nothing_before_its_end(tmp_path: Path) -> None:
+    outbox = Outbox(str(tmp_path / "spool"), str(tmp_path / "points"))
+    progress = Progress(outbox)
+    progress.printed(0, 1, {"loss": 2.0})
+    progress.tell()
+    assert reports(outbox) == []
+    assert progress.evidence.record() == {**EMPTY, "steps": [1], "last_step": 1, "first": {"loss": 2.0}, "last": {"loss": 2.0}}
+
+
+def test_a_step_that_the_sdk_or_a_tracker_counted_is_no_evidence(tmp_path: Path) -> None:
+    """They count from the step of the restored checkpoint on, whether the program loaded it or not."""
+    progress = Progress(Outbox(str(tmp_path / "spool"), str(tmp_path / "points")), again=True)
+    progress.printed(0, 1, {})
+    progress.reported(0, 51, {"loss": 2.0}, counted=True)
+    assert progress.evidence.record() == {**EMPTY, "first": {"loss": 2.0}, "last": {"loss": 2.0}}
+    tracked = Progress(Outbox(str(tmp_path / "spool2"), str(tmp_path / "points2")), again=True)
+    tracked.logged(51, {"loss": 2.0}, counts=True, named=False)
+    tracked.logged(52, {"loss": 1.0}, counts=False)  # of a child run
+    assert (tracked.last_step, tracked.evidence.record()) == (51, {**EMPTY, "first": {"loss": 2.0}, "last": {"loss": 2.0}})
+    tracked.logged(2, {"loss": 1.5}, counts=True)
+    assert (tracked.last_step, tracked.evidence.record()["steps"]) == (51, [2])
+
+
+def test_the_sdk_says_that_it_counted_and_that_it_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rank0.sdk"
+    monkeypatch.setattr(channel, "CHANNEL", channel._Channel())
+    for name, value in {"TRAINMASTER_SDK": str(path), "TRAINMASTER_RESUME_DIR": str(tmp_path), "TRAINMASTER_RESUME_STEP": "50"}.items():
+        monkeypatch.setenv(name, value)
+    channel.report(loss=1.0)
+    channel.report(step=60, loss=1.0)
+    assert [context.resume_dir(), context.resume_dir()] == [tmp_path, tmp_path]
+    channel.tell_restored(loaded=True)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"t": "m", "step": 51, "values": {"loss": 1.0}, "counted": True},
+        {"t": "m", "step": 60, "values": {"loss": 1.0}},
+        {"t": "r", "loaded": False},
+        {"t": "r", "loaded": True},
+    ]

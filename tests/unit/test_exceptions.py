@@ -1,0 +1,56 @@
+"""The headline of a failure: the exception, whatever libraries print after it. `failure_tails.txt` is the corpus."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from trainmaster.wire.exceptions import TAIL_LINES, raised
+
+
+def tails() -> list[tuple[str, str | None, list[str]]]:
+    """(name, expected, lines) of the corpus."""
+    text = (Path(__file__).parent / "failure_tails.txt").read_text().replace("\\x1b", "\x1b")
+    found = []
+    for tail in text.split("=== ")[1:]:
+        head, *lines = tail.split("\n")
+        name, _, expected = head.partition(": ")
+        found.append((name, None if expected == "None" else expected, lines[:-1]))
+    return found
+
+
+@pytest.mark.parametrize(("name", "expected", "lines"), tails(), ids=[name for name, *_ in tails()])
+def test_the_exception_is_named_whatever_follows_it(name: str, expected: str | None, lines: list[str]) -> None:
+    assert raised(lines) == expected
+
+
+def test_an_exception_that_the_program_survived_is_not_named() -> None:
+    (lines,) = (lines for name, _, lines in tails() if name == "plain")
+    assert raised([*lines, *(f"step {step} loss 0.3" for step in range(50))]) == "ValueError: boom"
+    assert raised([*lines, *(f"step {step} loss 0.3" for step in range(100))]) is None
+
+
+TRACEBACK = "Traceback (most recent call last):"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((TRACEBACK, '  File "x.py", line 1', "    import y", "ImportError: no y", "bye"), "ImportError: no y"),
+        ((TRACEBACK, "    a", "KeyError: 1", "", "During handling", TRACEBACK, "    b", "x.Boom: 2", "more of it"), "x.Boom: 2"),
+        ((f"[rank1]: {TRACEBACK}", "[rank1]:     a", "[rank1]: StopIteration"), "StopIteration"),
+        (("    deep", "ValueError: the traceback's head is cut off"), "ValueError: the traceback's head is cut off"),
+        ((TRACEBACK, "    x"), None),
+        (("MyError: " + "x" * 300,), "MyError: " + "x" * 150 + "…"),
+        ((), None),
+    ],
+)
+def test_tracebacks_that_are_cut_off_or_nested(lines: tuple[str, ...], expected: str | None) -> None:
+    assert raised(lines) == expected
+
+
+@pytest.mark.parametrize("line", [TRACEBACK * 30, "a." * 500, "| " * 500, " " * 999 + "x", "\x1b[" + "0;" * 499, "E" + "Error" * 199])
+def test_hostile_lines_cost_linear_time(line: str) -> None:
+    began_s = time.process_time()
+    raised([line] * TAIL_LINES)
+    assert time.process_time() - began_s < 0.2

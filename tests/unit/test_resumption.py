@@ -1,0 +1,213 @@
+"""Whether an attempt went on from what it was given: histories, and what may be said of each."""
+
+from dataclasses import replace
+
+import pytest
+
+from trainmaster.cli.render.timeline import resumed_line
+from trainmaster.control.observe import take_report
+from trainmaster.control.world import Batch, World
+from trainmaster.model.checkpoints import Checkpoint
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Attempt, NodeRun, Outcome, State
+from trainmaster.model.lineage import Lineage, Relation
+from trainmaster.model.nodes import Allocation
+from trainmaster.model.progress import Progress
+from trainmaster.recovery.resumption import Evidence, Word, evidence
+from trainmaster.testing.builders import job, placed
+
+SEEN, AGAINST, UNKNOWN = Word.SEEN, Word.AGAINST, Word.UNKNOWN
+EVERY, TENTH, HUNDREDTH = (1, 2, 3), (10, 20, 30), (100, 200, 300)
+AT_50 = Progress(EVERY, 50, first={"loss": 2.3}, last={"loss": 0.33})
+
+
+def attempt(number: int, shown: Progress | None = None, over: bool = True, **more: object) -> Attempt:
+    """An attempt whose agent reported `shown`."""
+    ended_s = 9.0 if over else None
+    return replace(Attempt(number, Allocation(()), 0.0, (NodeRun(),), started_s=1.0, progress=shown, ended_s=ended_s), **more)  # type: ignore[arg-type]
+
+
+def given(shown: Progress | None, step: int | None = 50, at: Progress | None = AT_50, over: bool = True, **more: object) -> Attempt:
+    """The second attempt, with a checkpoint."""
+    return attempt(2, shown, over, restored="c1", resumed_from_step=step, given=at, **more)
+
+
+def first(steps: tuple[int, ...], last: int = 55, **more: object) -> Attempt:
+    return attempt(1, Progress(steps, last, first={"loss": 2.3}, last={"loss": 0.3}, **more))  # type: ignore[arg-type]
+
+
+def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
+    return Progress(steps, steps[-1] if steps else None, first={"loss": loss}, last={"loss": loss}, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("before", "again", "word", "because"),
+    [
+        # Steps alone.
+        (first(EVERY), given(Progress((51, 52), 60)), SEEN, ["its first step was 51"]),
+        (first(EVERY), given(Progress((49, 50), 60)), SEEN, ["its first step was 49"]),  # saved a moment before
+        (first(EVERY), given(Progress(EVERY, 30)), AGAINST, ["its steps began again at 1"]),
+        (first((0, 1, 2)), given(Progress((0, 1, 2), 30)), AGAINST, ["its steps began again at 0"]),
+        (first(TENTH), given(Progress(TENTH, 30)), AGAINST, ["its steps began again at 10"]),
+        (first(TENTH), given(Progress((60, 70), 70)), SEEN, ["its first step was 60"]),
+        (first((37, 81)), given(Progress((41, 85), 500), 500, Progress((37, 81), 500)), AGAINST, ["its steps began again at 41"]),
+        (first(EVERY), given(Progress((20, 21), 30)), UNKNOWN, ["its first step was 20"]),  # from an older one of its own
+        (first(HUNDREDTH, 300), given(Progress(HUNDREDTH, 300), 50, None), UNKNOWN, ["its first step was 100"]),  # too early
+        # It prints every few seconds.
+        (first((37, 81), 90), given(Progress((41, 95), 200), 90, None), AGAINST, ["its steps began again at 41"]),
+        (first((37, 81), 90), given(Progress((70, 140), 200), 90, None), UNKNOWN, ["its first step was 70"]),
+        (first((37, 81), 90), given(Progress((128, 170), 200), 90, None), SEEN, ["its first step was 128"]),
+        # One step alone may only be named: "loading the checkpoint of step 50".
+        (first(EVERY), given(Progress((50,), 50)), UNKNOWN, ["its first step was 50"]),
+        (first(EVERY), given(Progress((50, 1, 2), 9, fell_to=1)), AGAINST, ["its steps fell back to 1"]),
+        (first(EVERY), given(Progress((51,), 51)), SEEN, ["its first step was 51"]),
+        # Live: the first line may count epochs.
+        (first((1, 10, 20), 240), given(Progress((3,), 3), 240, None, over=False), UNKNOWN, ["its first step was 3"]),
+        (first((1, 10, 20), 240), given(Progress((3, 250), 250), 240, None, over=False), SEEN, ["its first step was 3"]),
+        (first((1, 10, 20), 240), given(Progress((1, 10), 10), 240, None, over=False), AGAINST, ["its steps began again at 1"]),
+        # The checkpoint counts epochs, the output steps.
+        (first(HUNDREDTH, 1500), given(Progress((1600, 1700), 1700), 3, Progress(HUNDREDTH, 1500)), SEEN, ["its first step was 1600"]),
+        (first(HUNDREDTH, 1500), given(Progress(HUNDREDTH, 300), 3, Progress(HUNDREDTH, 1500)), AGAINST, ["its steps began again at 100"]),
+        # Its steps fall back in each epoch.
+        (first(HUNDREDTH, 300, fell_to=100), given(Progress(HUNDREDTH, 300), 900, None), UNKNOWN,
+         ["its steps began again at 100, and they fall back in one attempt too"]),
+        (first(EVERY, fell_to=1), given(losses(EVERY, 0.34)), SEEN,
+         ["its steps began again at 1, and they fall back in one attempt too", "its first loss, 0.34, is near the 0.33 of the checkpoint"]),
+        # Weights loaded, counter from 0: unknown, not against.
+        (first((0, 1, 2)), given(losses((0, 1, 2), 0.34)), UNKNOWN,
+         ["its steps began again at 0", "its first loss, 0.34, is near the 0.33 of the checkpoint"]),
+        (first(EVERY), given(losses(EVERY, 2.29)), AGAINST,
+         ["its steps began again at 1", "its first loss, 2.29, is as at the beginning (2.3)"]),
+        (first(EVERY), given(losses((), 0.34)), SEEN, ["its first loss, 0.34, is near the 0.33 of the checkpoint"]),
+        (first(EVERY), given(losses((), 2.29)), UNKNOWN,
+         ["its first loss, 2.29, is as at the beginning (2.3)", "it ended before it showed a step"]),
+        (first(EVERY), given(losses(EVERY, 1.4)), AGAINST, ["its steps began again at 1"]),  # in between: says nothing
+        (first(EVERY), given(losses((51, 52), 2.29)), SEEN, ["its first step was 51", "its first loss, 2.29, is as at the beginning (2.3)"]),
+        # A loss that had not changed says nothing.
+        (first(EVERY), given(losses(EVERY, 2.3), at=replace(AT_50, last={"loss": 2.31})), AGAINST, ["its steps began again at 1"]),
+        # Checkpoints.
+        (first(EVERY), given(None, saved_step=10), AGAINST, ["it saved a checkpoint of step 10 again"]),
+        (first(EVERY), given(None, saved_step=60), SEEN, ["its first own checkpoint is of step 60"]),
+        (first(EVERY), given(None, saved_step=50), UNKNOWN, ["it ended before it showed a step"]),
+        (first(EVERY), given(None, saved_step=10, resumed_about=True), UNKNOWN, ["it ended before it showed a step"]),
+        (first(EVERY), given(Progress((51, 52), 60), saved_step=0), SEEN,  # it numbers the files of each attempt
+         ["its first step was 51", "it saved a checkpoint of step 0 again"]),
+        (first(EVERY), given(losses((), 0.34), saved_step=0), UNKNOWN,
+         ["it saved a checkpoint of step 0 again", "its first loss, 0.34, is near the 0.33 of the checkpoint"]),
+        # The SDK.
+        (first(EVERY), given(Progress(sdk="loaded"), over=False), SEEN, ["the SDK loaded it"]),
+        (first(EVERY), given(Progress(EVERY, 9, sdk="loaded")), SEEN, ["the SDK loaded it", "its steps began again at 1"]),
+        (first(EVERY), given(Progress(sdk="asked"), over=False), UNKNOWN, ["it asked the SDK for it", "it has shown no step yet"]),
+        # Nothing to go by.
+        (first(EVERY), given(None, over=False), UNKNOWN, ["it has shown no step yet"]),
+        (first(EVERY), given(None), UNKNOWN, ["it ended before it showed a step"]),  # it crashed while loading
+        (first(EVERY), given(Progress((7, 8), 9), None, None), UNKNOWN, ["its first step was 7"]),  # no step of the checkpoint is known
+        # The first attempt's agent was lost.
+        (attempt(1), given(Progress((1, 2), 9)), AGAINST, ["its steps began again at 1"]),
+        (attempt(1), given(Progress((40, 41), 49), at=None), UNKNOWN, ["its first step was 40"]),
+        (attempt(1), given(Progress((50, 51), 59)), SEEN, ["its first step was 50"]),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_an_attempt_that_was_given_a_checkpoint(before: Attempt, again: Attempt, word: Word, because: list[str]) -> None:
+    assert evidence([before, again]) == {2: Evidence(word, tuple(because))}
+
+
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [
+        (attempt(2, Progress((56, 57), 60)), {2: Evidence(SEEN, ("its first step was 56",))}),  # from files of its own
+        (attempt(2, Progress(EVERY, 60)), {}),
+        (attempt(2, None), {}),
+        (attempt(2, Progress((30,), 30)), {}),
+    ],
+)
+def test_an_attempt_without_a_checkpoint_may_go_on_by_itself(again: Attempt, expected: dict[int, Evidence]) -> None:
+    assert evidence([first(EVERY), again]) == expected
+
+
+def test_logs_of_older_versions_know_the_first_and_last_step_only() -> None:
+    def old(number: int, step: int, last: int, **more: object) -> Attempt:
+        return attempt(number, nodes=(NodeRun(outcome=Outcome(first_step=step, last_step=last)),), **more)
+
+    begun, at = old(1, 1, 60), {"restored": "c1", "resumed_from_step": 50}
+    assert evidence([begun, old(2, 1, 30, **at)]) == {2: Evidence(AGAINST, ("its steps began again at 1",))}
+    assert evidence([begun, old(2, 51, 70, **at)]) == {2: Evidence(SEEN, ("its first step was 51",))}
+
+
+def test_the_end_of_an_attempt_says_more_than_its_last_report() -> None:
+    ended = NodeRun(outcome=Outcome(progress=Progress((50, 1), 9, fell_to=1)))
+    again = given(Progress((50,), 50), nodes=(ended,))
+    assert evidence([first(EVERY), again]) == {2: Evidence(AGAINST, ("its steps fell back to 1",))}
+
+
+def test_every_attempt_is_compared_with_the_one_that_began_from_the_beginning() -> None:
+    third = replace(given(Progress((81, 82), 90), step=80, at=replace(AT_50, last_step=80)), number=3)
+    found = evidence([first(EVERY), given(Progress((51, 52), 85)), third])
+    assert [(number, one.word) for number, one in found.items()] == [(2, SEEN), (3, SEEN)]
+
+
+def test_a_fork_is_given_a_checkpoint_in_its_first_attempt() -> None:
+    forked = replace(given(Progress((51, 52), 60)), number=1)
+    assert evidence([forked]) == {1: Evidence(SEEN, ("its first step was 51",))}
+
+
+def test_the_record_keeps_what_the_program_shows() -> None:
+    """From the reports of agents to what is compared."""
+    batch = Batch(World(), 100.0)
+    it = placed(job(), 1, started_s=95.0)
+    forked = Lineage(Relation.FORK, "other-1", Checkpoint("c9", 40, 1, (), progress=AT_50, approximate=True), "other-1")
+    batch.world.put(replace(it, state=State.RUNNING, lineage=forked))
+    part: dict[str, object] = {"digest": "d" * 64, "files": 1, "bytes": 1, "parts_expected": 1, "approximate": False}
+    shown: dict[str, object] = {"steps": [41, 42], "last_step": 42, "first": {"loss": 0.4}, "last": {"loss": 0.3}}
+
+    def told(node: int, **report: object) -> Attempt:
+        assert take_report(batch, AgentKey("train-1", 1, node), report) is None
+        found = batch.world.jobs["train-1"].attempt
+        assert found is not None
+        return found
+
+    assert told(0, kind="progress", n=1, progress=shown).progress == Progress((41, 42), 42, None, {"loss": 0.4}, {"loss": 0.3})
+    assert told(0, kind="progress", n=1, progress={}).progress != Progress()  # repeated
+    saved = told(0, kind="staged", n=2, id="c1", step=50, progress={**shown, "last_step": 51}, **part)
+    assert (saved.saved_step, saved.progress) == (50, Progress((41, 42), 51, None, {"loss": 0.4}, {"loss": 0.3}))
+    assert told(0, kind="staged", n=3, id="c2", step=60, **part).saved_step == 50
+    (first_kept, second_kept) = batch.world.jobs["train-1"].checkpoints
+    assert (first_kept.progress, second_kept.progress) == (saved.progress, None)
+    batch.world.put(replace(batch.world.jobs["train-1"], state=State.STARTING))
+    fork = told(0, kind="started", n=4, restored=forked.inherited, step=40)
+    assert (fork.resumed_from_step, fork.resumed_about, fork.given) == (40, True, AT_50)
+    batch.world.put(replace(batch.world.jobs["train-1"], state=State.STARTING))
+    assert told(0, kind="started", n=5, restored="c1", step=50).given == saved.progress
+
+
+def test_what_an_agent_reports_is_never_refused() -> None:
+    told = {"steps": [1, "x", 3, 4], "last_step": 2.5, "first": {"loss": float("nan"), "a": 1, 3: 4}, "last": [], "sdk": "?"}
+    assert Progress.of(told) == Progress((1, 3), None, None, {"a": 1.0}, {}, None)
+    assert [Progress.of(None), Progress.of({})] == [None, Progress()]
+
+
+@pytest.mark.parametrize(
+    ("shown", "line"),
+    [
+        ({}, "given step 20"),  # a server of an older version has no evidence
+        ({"resumed_evidence": "seen", "resumed_because": ["its first step was 21"]}, "resumed from step 20: its first step was 21"),
+        (
+            {"resumed_evidence": "against", "resumed_because": ["its steps began again at 1", "it saved a checkpoint of step 5 again"]},
+            "given step 20, but its steps began again at 1, and it saved a checkpoint of step 5 again",
+        ),
+        (
+            {"resumed_evidence": "unknown", "resumed_because": ["it has shown no step yet"]},
+            "given step 20; not known whether it went on from there: it has shown no step yet",
+        ),
+        ({"resumed_evidence": "unknown", "resumed_about": True, "resumed_because": []}, "given about step 20; not known whether it went on from there"),
+        ({"resumed_from": None, "resumed_from_step": None}, "began from the beginning: it was given no checkpoint"),
+        ({"resumed_from": None, "resumed_from_step": None, "started_s": None}, ""),
+        ({"resumed_from": None, "resumed_from_step": None, "number": 1}, ""),
+        (
+            {"resumed_from": None, "resumed_from_step": None, "resumed_evidence": "seen", "resumed_because": ["its first step was 21"]},
+            "given no checkpoint, but it went on: its first step was 21",
+        ),
+    ],
+)  # fmt: skip
+def test_the_line_of_an_attempt(shown: dict[str, object], line: str) -> None:
+    assert resumed_line({"number": 2, "started_s": 1.0, "resumed_from": "c1", "resumed_from_step": 20, **shown}) == line
