@@ -61,6 +61,11 @@ class TrainerBar:
         self._offered: Optional[dict[str, float]] = None
         self._lines = 0  # since the held dictionary
 
+    @property
+    def holds(self) -> bool:
+        """Whether something is to be reported later."""
+        return bool(self._held)
+
     def at_bar(self, bar: Bar) -> None:
         """A bar was printed."""
         if bar.description or bar.total <= 0:

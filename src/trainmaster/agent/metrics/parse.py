@@ -73,6 +73,11 @@ class Parser:
         self._progress_seen = self._progress_seen or found is not None
         return found
 
+    @property
+    def waits(self) -> bool:
+        """Whether a line so far is only read with one after it: a row of a table, a dictionary."""
+        return self._rows.open or self._trainer.holds
+
     def rest(self) -> Found:
         """What was read and not reported when the output ends."""
         return self._trainer.release()
