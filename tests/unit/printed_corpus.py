@@ -67,9 +67,10 @@ def unescaped(line: str) -> str:
 
 
 def read(parser: Parser, lines: Lines, text: str) -> Found:
-    """What a line says: of the pieces that overwrite each other, the last that says anything."""
+    """What a line says: of the pieces that overwrite each other, the last that has values, or only a step."""
     found = [parser.parse(piece) for piece in lines.feed(text.encode() + b"\n") if piece]
-    return next((one for one in reversed(found) if one is not None), None)
+    said = [one for one in found if one is not None]
+    return next((one for one in reversed(said) if one[1]), said[-1] if said else None)
 
 
 def score(names: list[str]) -> Score:

@@ -60,6 +60,13 @@ def test_steps_of_an_epoch_are_counted_over_all() -> None:
     assert read == [[600, 700, 1800], [600, 700, 1800], [5, 15, 25], [2500, 2600]]
 
 
+def test_the_bar_of_a_training_says_its_steps_between_dictionaries() -> None:
+    parser = Parser()
+    bars = [b" 50%%|#####     | %d/10 [00:01<00:01,  5.00it/s]" % step for step in (4, 5, 6)]
+    lines = [bars[0], b"{'loss': 0.5, 'epoch': 0.5}", *bars[1:], b" 10%|#         | 3/30 [00:00<00:00, 55.12it/s]"]
+    assert [parser.parse(line) for line in lines] == [None, None, (5, {"loss": 0.5, "epoch": 0.5}), (6, {}), None]
+
+
 def test_a_download_is_not_the_bar_of_a_training() -> None:
     parser = Parser()
     lines = [b"100%|##########| 9912422/9912422 [00:00<00:00, 55102312.12it/s]", b"{'loss': 0.5, 'epoch': 0.5}"]

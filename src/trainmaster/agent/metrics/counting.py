@@ -66,12 +66,13 @@ class TrainerBar:
         """Whether something is to be reported later."""
         return bool(self._held)
 
-    def at_bar(self, bar: Bar) -> None:
-        """A bar was printed."""
+    def at_bar(self, bar: Bar) -> Optional[int]:
+        """A bar was printed. Returns its step if it is the bar of all steps, which is known from the first dictionary on."""
         if bar.description or bar.total <= 0:
-            return
+            return None
         if bar.total == self.total or not self.total or (not self._used and self._at >= self.total):
             self.total, self._at, self._moved = bar.total, bar.at, True
+        return self._at if self._moved and self._used else None
 
     def offer(self, values: dict[str, float]) -> bool:
         """A dictionary without a step was printed. Returns whether the bar will say its step. A download's bar does not."""
@@ -96,7 +97,7 @@ class TrainerBar:
         due = self.release()
         if offered is not None:
             self._held, self._lines = [(None, offered)], 0
-        elif found is not None:
+        elif found is not None and found[1]:
             self._held, self._lines = [found], _LINES_HELD
         return due
 

@@ -129,9 +129,10 @@ class Parser:
             return None
         bar = bars.tqdm_bar(body)
         if bar is not None:
-            self._trainer.at_bar(bar)
+            step = self._trainer.at_bar(bar)
             if "{" not in bar.after:
-                return self._bar(bar)
+                found = self._bar(bar)
+                return found if found is not None or step is None else (step, {})
             body = bar.after
         start = body.find("{")
         if start == 0 or (start > 0 and "}" in body):

@@ -143,11 +143,12 @@ def _accepted(pattern: str) -> str:
 def _told(session: Session, trial: _Trial, everything: bool, by_pattern: bool) -> Iterator[str]:
     """Print the tables; yields the notes between them."""
     out, readings = session.out, trial.readings
-    shown = readings if everything else readings[:_SHOWN]
+    told = readings if everything else [one for one in readings if one.values] or readings
+    shown = told if everything else told[:_SHOWN]
     if shown:
         out.table(("LINE", "STEP", "RULE", "READ"), [[str(one.line), _step(one.step), one.rule, _values(one)] for one in shown])
-    if len(shown) < len(readings):
-        yield f"and {len(readings) - len(shown)} more; all of them: --all"
+    if len(shown) < len(told):
+        yield f"and {len(told) - len(shown)} more; all of them: --all"
     found = trial.metrics()
     if shown and found:
         out.data("")
