@@ -52,6 +52,7 @@ class Parser:
     def __init__(self, pattern: Optional[Search] = None) -> None:
         self._pattern = pattern
         self._steps_seen = False  # epochs count as steps only until a step was seen
+        self._step_word = ""  # the word of the last step
         self._progress_seen = False
         self._rows = Rows()
         self._columns = Columns()
@@ -211,7 +212,8 @@ class Parser:
         if named:
             self.rule = "step words"
             counted = {one.at for one in said if one.alone or one.count == step}
-            return step, named_values(word, [pair for pair in given if pair.at not in counted])
+            values = named_values(word, [pair for pair in given if pair.at not in counted])
+            return (step, values) if values or step is not None else None
         self.rule = "names of measured values"
         told = [
             pair for pair in given if (pair.measured or (word and valued)) and pair.stands_alone
@@ -229,8 +231,10 @@ class Parser:
             return True, None if self._steps_seen else first.count
         if word and first.total:
             return True, None  # the position in an evaluation
-        self._steps_seen = True
         epoch = next((one for one in ranked if one.rank == EPOCH), None)
+        if epoch is not None and first.total and self._step_word not in ("", first.word):
+            return True, None  # the program counts its steps elsewhere; this is the position in an epoch
+        self._steps_seen, self._step_word = True, first.word
         if epoch is None or not first.total or first.rank != 1:
             return True, first.count
         return True, self._epochs.step(epoch, first)
