@@ -46,6 +46,7 @@ _JOINED = words(
 )
 _WORDS_MAX = 6  # of a name
 _GAP_MAX = 80  # characters before a value in which its name is looked for
+_UNIT_MAX = 12  # characters after a number that may say that it is no count
 _HEAD_MAX = 100  # characters at the beginning of a line
 _VALUES_MAX, _COUNTERS_MAX = 64, 16  # of a line
 _NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
@@ -92,6 +93,7 @@ def counters(text: str) -> list[Counter]:
     lowered = text.lower()
     if len(lowered) != len(text):
         lowered = text  # a letter that has two in lower case
+    lowered = lowered[: max(map(lowered.rfind, "0123456789")) + _UNIT_MAX]  # after the last digit is no counter
     found = [Counter(match[1], match[2], match[3], match.start(2)) for match in islice(_STEP.finditer(lowered), _COUNTERS_MAX)
              if not _of_another(f" {lowered[max(0, match.start() - 60) : match.start()]}".rstrip(" '\""))]  # fmt: skip
     train = _TRAIN.match(text)
