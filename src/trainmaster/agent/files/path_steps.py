@@ -14,8 +14,11 @@ _SAVED = "checkpoints?|checkpt|chkpts?|ckpts?|ckp|ck|cp|snapshots?|snap|models?|
 # Several numbers may follow a word for a checkpoint, as in fairseq's checkpoint_2_500: the last one is the step.
 _AFTER = r"(?<![A-Za-z])(?:{})[-_=. ]{{0,3}}(\d+)(?![A-Za-z\d])"
 _BEFORE = r"(?<![A-Za-z\d])(\d+)[-_ ]?(?:{})(?![A-Za-z\d])"
-_BESIDE = tuple(  # steps have priority over epochs, a number after its word over one before it
-    re.compile(form.format(words), re.IGNORECASE) for words in (_STEPS, _EPOCHS) for form in (_AFTER, _BEFORE)
+_BESIDE = (  # steps have priority over epochs, a number after its word over one before it
+    re.compile(_AFTER.format(_STEPS), re.IGNORECASE),
+    re.compile(_BEFORE.format(_STEPS), re.IGNORECASE),
+    re.compile(_AFTER.format(_EPOCHS), re.IGNORECASE),
+    re.compile(_BEFORE.format(_EPOCHS), re.IGNORECASE),
 )
 _SAVED_AT = re.compile(r"(?<![A-Za-z])(?:" + _SAVED + r")((?:[-_=. ]{0,3}\d+(?![A-Za-z\d])){1,8})", re.IGNORECASE)
 _SAVED_IN = re.compile(r"(?<![A-Za-z])(?:" + "|".join((_STEPS, _EPOCHS, _SAVED)) + r")(?![A-Za-z])", re.IGNORECASE)
@@ -27,8 +30,8 @@ _DATE = re.compile(
 _DAY = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])\Z")  # 20261123; beside a word for steps it is one
 _CLOCK = re.compile(r"(?<!\d)(?:[01]\d|2[0-3])([-_.])[0-5]\d\1[0-5]\d(?!\d)")  # Hydra names a directory by the time alone
 _VERSION = re.compile(r"(?<![A-Za-z\d])(?:version|ver|run|rev|v|seed|fold|rank|trial)[-_]?\d+(?:\.\d+)*", re.IGNORECASE)
-_SHARD = re.compile(r"\d+[-_]of[-_]\d+")
-_DECIMAL = re.compile(r"\d+\.\d+")
+_SHARD = re.compile(r"(?<!\d)\d+[-_]of[-_]\d+")
+_DECIMAL = re.compile(r"(?<!\d)\d+\.\d+")
 
 
 def step_of(parts: Sequence[str], matched: Sequence[bool]) -> Optional[int]:
