@@ -132,8 +132,8 @@ class Parser:
         if bar is not None:
             step = self._trainer.at_bar(bar)
             if "{" not in bar.after:
-                found = self._bar(bar)
-                return found if found is not None or step is None else (step, {})
+                read = self._bar(bar)
+                return read if read is not None or step is None else (step, {})
             body = bar.after
         start = body.find("{")
         if start == 0 or (start > 0 and "}" in body):
