@@ -27,6 +27,9 @@ LINES = {
     "a number and a letter": lambda size: "step 1 a=" + "1" * size + "x",
     "words and blanks": lambda size: "step 1 " + "train  " * (size // 7),
     "an ordinary line, again and again": lambda size: "step 12: loss 0.3, lr 1e-4 | " * (size // 29),
+    "shares and percentages": lambda size: "loss: 1/2 (3%) " * (size // 15),
+    "cells of a table": lambda size: "step 1 " + "|a 1.5 |" * (size // 8),
+    "NaN, again and again": lambda size: "1%|" + "nan " * (size // 4),
 }
 PATTERNS = {
     "nested repeats": ("(?P<loss>(a+)+)$", "a" * LINE_MAX),

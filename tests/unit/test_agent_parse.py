@@ -18,7 +18,7 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("epoch 3/20 val_loss=0.1", (3, {"val_loss": 0.1})),
         ("Epoch 1 | step 120 | lr: 3e-4 | loss: -1.5", (120, {"lr": 3e-4, "loss": -1.5})),
         ("[2024-01-01 10:00:00] INFO step=7 acc=3", (7, {"acc": 3.0})),
-        ("Epoch [2/10], Step [300/600], Loss: 0.5", (300, {"Loss": 0.5})),
+        ("Epoch [2/10], Step [300/600], Loss: 0.5", (900, {"Loss": 0.5})),  # counted anew in each epoch
         ("global step 9 grad_norm=1e2", (9, {"grad_norm": 100.0})),
         ("loss 0.25 at step 4", (4, {"loss": 0.25})),
         ("step 5 took 0.5 s on rank 3", (5, {})),

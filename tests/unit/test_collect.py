@@ -90,7 +90,7 @@ def test_a_file_proven_by_its_format_counts_at_once_and_once(tmp_path: Path) -> 
 def test_a_torn_file_never_counts(tmp_path: Path) -> None:
     made = collector(launch(tmp_path, checkpoint_path="out/*"))
     data = pickle.dumps(list(range(1000)))
-    write(tmp_path / "work" / "out" / "a_1.pkl", data[:-10])
+    write(tmp_path / "work" / "out" / "step_1.pkl", data[:-10])
     write(tmp_path / "work" / "out" / "b_2.json", '{"a": [1, 2')
     write(tmp_path / "work" / "out" / "empty_3.txt", "")
     for _ in range(3):
@@ -238,11 +238,11 @@ def test_the_first_of_several_files_may_lack_what_is_not_begun(tmp_path: Path, m
 
 
 def test_a_directory_that_is_written_over_counts_when_every_file_is_new(tmp_path: Path) -> None:
-    made = collector(launch(tmp_path, checkpoint_path="last-*"))
+    made = collector(launch(tmp_path, checkpoint_path="state-*"))
     found = []
     for content in ("one", "three", "fifteen"):
         for name in ("model.bin", "optimizer.bin"):
-            write(tmp_path / "work" / "last-1" / name, content)
+            write(tmp_path / "work" / "state-1" / name, content)
             for _ in range(3):
                 found += look(made)
                 wait_quiet()
@@ -275,11 +275,11 @@ def test_all_matches_of_a_step_are_one(tmp_path: Path) -> None:
 
 def test_links_and_unfinished_names_are_no_checkpoints(tmp_path: Path) -> None:
     made = collector(launch(tmp_path, checkpoint_path="out/*"))
-    write(tmp_path / "work" / "out" / "a_1.pkl", pickle.dumps(1))
-    write(tmp_path / "work" / "out" / "a_2.pkl.tmp", pickle.dumps(2))
-    (tmp_path / "work" / "out" / "latest").symlink_to("a_1.pkl")
-    (tmp_path / "work" / "out" / "away").symlink_to(write(tmp_path / "away_3.pkl", pickle.dumps(3)))
-    os.mkfifo(tmp_path / "work" / "out" / "pipe_4.pkl")
+    write(tmp_path / "work" / "out" / "step_1.pkl", pickle.dumps(1))
+    write(tmp_path / "work" / "out" / "step_2.pkl.tmp", pickle.dumps(2))
+    (tmp_path / "work" / "out" / "latest").symlink_to("step_1.pkl")
+    (tmp_path / "work" / "out" / "away").symlink_to(write(tmp_path / "step_3.pkl", pickle.dumps(3)))
+    os.mkfifo(tmp_path / "work" / "out" / "step_4.pkl")
     assert [one[1] for one in look(made)] == [1]
 
 
@@ -310,12 +310,12 @@ from launches import launch, tree
 from pathlib import Path
 from trainmaster.agent.checkpoints.collect import Collector
 root = Path({str(tmp_path)!r})
-orders = launch(root, checkpoint_path="c_*.pkl", in_place=True, checkpoint_store=str(root / "small" / "store"))
+orders = launch(root, checkpoint_path="ck_*.pkl", in_place=True, checkpoint_store=str(root / "small" / "store"))
 (root / "work").mkdir()
 made = Collector(orders); made.prime()
 told = []; made.unstored.tell = told.append
-(root / "work" / "c_1.pkl").write_bytes(pickle.dumps(os.urandom(40000)))
-os.utime(root / "work" / "c_1.pkl", (1, 1))
+(root / "work" / "ck_1.pkl").write_bytes(pickle.dumps(os.urandom(40000)))
+os.utime(root / "work" / "ck_1.pkl", (1, 1))
 filler = root / "small" / "filler"; filler.write_bytes(b"x" * 30000)
 first = made.scan(lambda _: 1, True, frozenset())
 left = tree(root / "small")
@@ -331,16 +331,16 @@ print([first, told, sorted(left), [one["id"] for one in second]])
     result = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True)
     if "ermi" in result.stderr or "ermitted" in result.stderr:
         pytest.skip("mounting is not permitted: a full disk cannot be made here")
-    text = "checkpoint c_1.pkl is not in the store: [Errno 28] No space left on device; a restart begins at step 1 if it is on"
+    text = "checkpoint ck_1.pkl is not in the store: [Errno 28] No space left on device; a restart begins at step 1 if it is on"
     assert eval(result.stdout) == [[], [f"{text} this node again", ""], ["filler", "store"], ["0001-00001"]], result.stderr
 
 
 def test_a_zip_counts_while_open_and_a_pickle_does_not(tmp_path: Path) -> None:
     made = collector(launch(tmp_path, checkpoint_path="*_*"))
-    with zipfile.ZipFile(write(tmp_path / "work" / "z_1", ""), "w") as archive:
+    with zipfile.ZipFile(write(tmp_path / "work" / "ck_1", ""), "w") as archive:
         archive.writestr("a", "b")
-    write(tmp_path / "work" / "p_2", pickle.dumps(2))
-    opened = inode(tmp_path / "work" / "z_1") | inode(tmp_path / "work" / "p_2")
+    write(tmp_path / "work" / "ck_2", pickle.dumps(2))
+    opened = inode(tmp_path / "work" / "ck_1") | inode(tmp_path / "work" / "ck_2")
     assert [one[1] for one in look(made, opened=opened)] == [1]
     assert [one[1] for one in look(made)] == [2]
 

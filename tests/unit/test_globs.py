@@ -40,9 +40,8 @@ def test_a_path_is_owned_as_it_was(components: list[str], names: list[str]) -> N
     assert Glob(pattern, "/work").owns("/".join(names)) == wanted
 
 
-@pytest.mark.parametrize(
-    ("pattern", "path", "step"),
-    [
+STEPS = {
+    "what {step} matches, whatever it looks like": [
         ("*{step}.pt", "ckpt-120.pt", 120),  # was 0: the star took what it could
         ("v2{step}.pt", "v2100.pt", 100),
         ("out/{step}*", "out/77x", 77),
@@ -50,28 +49,77 @@ def test_a_path_is_owned_as_it_was(components: list[str], names: list[str]) -> N
         ("{step}-{step}.pt", "12-12.pt", 12),
         ("{step}-{step}.pt", "12-13.pt", None),
         ("out/{step}", "out/" + "9" * 30, None),
+        ("{step}.pt", "20261123140500.pt", 20261123140500),
+    ],
+    "beside a word for steps": [
+        ("out/*.pt", "out/step_120.pt", 120),
+        ("out/*.pt", "out/Step-00000120.pt", 120),
+        ("out/*.pt", "out/iter100.pt", 100),
+        ("out/*", "out/iter_0000100", 100),
+        ("out/*", "out/global_step300", 300),
+        ("out/*", "out/globalstep300", 300),
+        ("out/*.zip", "out/ppo_cartpole_50000_steps.zip", 50000),
+        ("out/*.nemo", "out/gpt--val_loss=2.31-step=1000-consumed_samples=16000.0.ckpt", 1000),
         ("out/step*", "out/step" + "9" * 5000, None),
+        ("*.pt", "2026-11-23-step1500.pt", 1500),
+        ("*.pt", "step_20261123.pt", 20_261_123),
+        ("out/step_*/*.bin", "out/step_100/shard_3.bin", 100),  # was 3
+        ("**/*.bin", "out/step_100/shard_3.bin", 100),
+        ("outputs/*/*/step_*.pt", "outputs/2026-11-23/23-33-29/step_70.pt", 70),
+        ("*/*.ckpt", "2026-11-23_23.33.29/epoch=3-step=80.ckpt", 80),
+        ("out/*.ckpt", "out/epoch=3-step=80-v1.ckpt", 80),  # was 1: Lightning's second file of that name
+        ("out/*.ckpt", "out/epoch=3-val_loss=0.12.ckpt", 3),
+        ("out/*.pth", "out/epoch_12.pth", 12),
+        ("out/*.pth", "out/resnet50_ep12.pth", 12),
+        ("out/*.pt", "out/llama-7b-step100.pt", 100),
+    ],
+    "beside a word for a checkpoint": [
+        ("out/checkpoint-*", "out/checkpoint-500", 500),
+        ("out/*.tar", "out/checkpoint-12.pth.tar", 12),
+        ("out/*.pt", "out/ck-30.pt", 30),
+        ("out/*", "out/ckpt.120", 120),
+        ("out/*.pth", "out/model_0004999.pth", 4999),
+        ("out/*.pt", "out/model_v2_500.pt", 500),
+        ("out/*.hdf5", "out/weights.05-0.12.hdf5", 5),  # Keras: the epoch and the loss
+        ("out/*.pt", "out/checkpoint_2_500.pt", 500),  # fairseq: the epoch and the update
+        ("out/*", "out/model.ckpt-1000.data-00000-of-00001", 1000),
+        ("*.pt", "ckpt-20000000.pt", 20_000_000),
+        ("checkpoints/*", "checkpoints/1200", 1200),  # Orbax
+        ("checkpoints/*.pt", "checkpoints/1200.pt", 1200),
+    ],
+    "a date or a time": [
         ("*.pt", "ckpt-2026-11-23.pt", None),  # was 23: resumed "from step 23" on the 23rd
         ("*.pt", "ckpt_20261123-023015.pt", None),
+        ("*.pt", "ckpt-20101112.pt", None),
         ("*.pt", "2026_11_23_14_05_00.pt", None),
         ("*.pt", "20261123140500.pt", None),
-        ("*.pt", "2026-11-23-step1500.pt", 1500),
-        ("*/m", "20261123-140500-resnet-7/m", 7),
-        ("*.pt", "ckpt-20000000.pt", 20_000_000),
-        ("*.pt", "ckpt-20101112.pt", 20_101_112),
-        ("*.pt", "2026-11-23-500.pt", 500),
-        ("{step}.pt", "20261123140500.pt", 20261123140500),
+        ("checkpoints/*", "checkpoints/20261123", None),
+        ("*.pt", "2026-11-23-500.pt", None),
         ("outputs/*/*/last.pt", "outputs/2026-11-23/23-33-29/last.pt", None),  # Hydra's directories: was 29, the seconds
-        ("outputs/*/*/step_*.pt", "outputs/2026-11-23/23-33-29/step_70.pt", 70),
         ("outputs/*/*/*.pt", "outputs/2026-11-23/23-33-29/model.pt", None),
-        ("*/*.ckpt", "2026-11-23_23.33.29/epoch=3-step=80.ckpt", 80),
-        ("lightning_logs/*/checkpoints/last.ckpt", "lightning_logs/version_3/checkpoints/last.ckpt", None),  # was 3, the start's number
-        ("out/*.ckpt", "out/epoch=3-step=80-v1.ckpt", 80),  # was 1: Lightning's second file of that name
-        ("out/*.ckpt", "out/last-v1.ckpt", None),
-        ("runs/*/m.pt", "runs/run-7/m.pt", None),
-        ("out/*.pt", "out/model_v2_500.pt", 500),
+        ("outputs/**", "outputs/2026-11-23/23-33-36/model", None),
     ],
-)
+    "a version, a size, a hash, a shard, a template": [
+        ("lightning_logs/*/checkpoints/last.ckpt", "lightning_logs/version_3/checkpoints/last.ckpt", None),  # was 3, the start's number
+        ("out/*.ckpt", "out/last-v1.ckpt", None),
+        ("out/*.pt", "out/model-v2.1.pt", None),
+        ("out/*.pt", "out/model-7b.pt", None),
+        ("runs/*/m.pt", "runs/run-7/m.pt", None),
+        ("*/m", "20261123-140500-resnet-7/m", None),
+        ("out/*.pt", "out/ckpt-3f2a9c1.pt", None),
+        ("out/*.pt", "out/ckpt-12e4567.pt", None),
+        ("out/*.pt", "out/checkpoint-" + "1234567890" * 2 + ".pt", None),
+        ("out/*.bin", "out/pytorch_model-00001-of-00002.bin", None),
+        ("out/*.pt", "out/epoch_{epoch:03d}.pt", None),
+        ("out/*.pt", "out/step_100k.pt", None),
+        ("out/*", "out/77", None),
+        ("out/*.pt", "out/best.pt", None),
+        ("step_9/*.pt", "step_9/last.pt", None),  # no wildcard matches it
+    ],
+}
+
+
+@pytest.mark.parametrize(("pattern", "path", "step"), [row for rows in STEPS.values() for row in rows])
 def test_steps(pattern: str, path: str, step: int | None) -> None:
     assert Glob(pattern, "/work").step(path) == step
 

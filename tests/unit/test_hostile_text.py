@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -31,20 +30,12 @@ SIZE = 4096  # bytes of a hostile line
 LINE_MAX_S = 0.01  # goal 1 ms; a machine under load may take longer. Quadratic takes 0.5 s, cubic hours
 WORST_LINE_MAX_S = 0.5  # with the slowest pattern that is taken (35 ms where it was measured)
 PUMPS = (" ", "\t", "1", "1.", ".", "a", "a ", "a=", "=", " = ", "-", "a-", "/", "step", "step ", "step:", "train ", "train a ", "1e", "e", "[", "[ ", "a 1 ",
-         "a=1", "a=1.", "1 ", "é", "٣", "\0", "global ", "global_", "epoch 1x ")  # fmt: skip
-FORMER_STEP = re.compile(
-    r"(?<![A-Za-z_\d.])(?:global[_ ])?(step|iteration|iter|epoch)\s*[:=#]?\s*\[?\s*(\d{1,15})"
-    r"(?!\.?\d|(?:-step=\d{1,15})?(?:-v\d{1,9})?\.[A-Za-z])",
-    re.IGNORECASE,
-)
-FORMER_NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|NaN|inf|Inf|Infinity)\b)"
-FORMER_PAIR = re.compile(
-    r"(?<![\w./-])(?:(train|training|val|valid|validation|eval|test|dev)\s+)?([A-Za-z][\w./-]*)"
-    rf"(\s*[:=]\s*|\s+)({FORMER_NUMBER})(?=%?\.?(?:[\s,;|)\]}}]|$))"
-)
+         "a=1", "a=1.", "1 ", "é", "٣", "\0", "global ", "global_", "epoch 1x ",
+         "loss 1.0 ", "loss: 1.5, ", "nan ", " = ", "| ", "|a 1.5 |", "1%|", "1%|a|", "{'a': 1, ", "'a", "a(", "a(b)", " - ", "12:00:00 ", "INFO ", "[1]", "\x1b[1m",
+         "│", "loss: 1/2 (3%) ", "1,111", "test: ", "━", "epoch 1/2 step 1/2 loss 1.5 ")  # fmt: skip
 WORDS = st.sampled_from(
     ["step", "Step", "epoch", "iter", "global step", "global_step", "loss", "train", "val", "acc", "lr", "of", "12", "3.5", "1e-4", "-1.", ".5", "nan",
-     "1.2.3", "inf", "Infinity", ".", ".pt", "-v", ":", "=", "#", "[", "]", "/", ",", "|", "%", "(", " ", "  ", "\t", "x", "1", "é", "٣"]
+     "1.2.3", "inf", "Infinity", ".", ".pt", "-v", ":", "=", "#", "[", "]", "/", ",", "|", "%", "(", " ", "  ", "\t", "x", "1", "é", "٣", "loss: ", "100%|", "|", "{'", "'", "}", "[1]", "1:", "\r", "epoch loss acc", "-----", "best"]
 )  # fmt: skip
 
 
@@ -61,7 +52,7 @@ def took_s(parser: Parser, line: bytes) -> float:
 def test_no_line_holds_the_parser() -> None:
     """S1: `step` and 2,000 blanks took 439 s; a number of 4,000 digits and a letter half a second."""
     slow = []
-    for head in ("step", "step 1 ", "step 1 a=", "epoch [", "train", "step:"):
+    for head in ("step", "step 1 ", "step 1 a=", "epoch [", "train", "step:", "loss: ", "| a |", "{'", "1%|", "[1] ", "1: "):
         for pump in PUMPS:
             for tail in ("", "x", "[", "=", "1x"):
                 line = (head + (pump * SIZE)[: SIZE - 80] + tail).encode()
@@ -81,11 +72,13 @@ def test_a_line_of_json_is_as_quick() -> None:
     assert [line[:12] for line in lines if took_s(Parser(), line) > 20 * LINE_MAX_S] == []  # they are sixteen times as long
 
 
-@given(st.lists(WORDS, max_size=14).map("".join))
-def test_ordinary_lines_say_what_they_said(line: str) -> None:
-    """S1: the linear expressions find exactly what the former ones found."""
-    assert [found.groups() for found in parse._STEP.finditer(line)] == [found.groups() for found in FORMER_STEP.finditer(line)]
-    assert parse._PAIR.findall(line) == FORMER_PAIR.findall(line)
+@given(st.lists(st.lists(WORDS, max_size=14).map("".join), max_size=4))
+def test_any_words_in_any_order_are_survived(lines: list[str]) -> None:
+    """S1: a parser keeps tables, bars and counters between lines; none of them is too strange for it."""
+    parser = Parser()
+    for line in lines:
+        parser.parse(line.encode())
+    parser.rest()
 
 
 def test_a_number_at_the_cut_of_a_long_line_is_not_read_in_half() -> None:

@@ -297,7 +297,7 @@ def test_sdk_checkpoints_get_a_directory_of_their_own(tmp_path: Path) -> None:
 
 def test_a_sparse_file_stays_sparse(tmp_path: Path) -> None:
     """R24: 64 MiB with nothing in them take no room in the store, nor when they are put back."""
-    path = write(tmp_path / "work" / "out" / "s-1.bin.tmp", "head")
+    path = write(tmp_path / "work" / "out" / "step-1.bin.tmp", "head")
     with path.open("r+b") as file:
         file.truncate(64 << 20)
         file.seek(33 << 20)
@@ -313,10 +313,10 @@ def test_a_sparse_file_stays_sparse(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     points = [resume_point(orders["checkpoint_store"], staged[0])]
     assert restore(second(tmp_path, "out/*.bin", points, work=str(elsewhere))).step == 1
-    stored = next((tmp_path / "blobs").rglob("s-1.bin"))
-    for copy in (stored, elsewhere / "out" / "s-1.bin"):
+    stored = next((tmp_path / "blobs").rglob("step-1.bin"))
+    for copy in (stored, elsewhere / "out" / "step-1.bin"):
         assert (copy.stat().st_size, copy.stat().st_blocks * 512 < 4 << 20) == (64 << 20, True)
-        assert copy.read_bytes() == (tmp_path / "work" / "out" / "s-1.bin").read_bytes()
+        assert copy.read_bytes() == (tmp_path / "work" / "out" / "step-1.bin").read_bytes()
 
 
 @pytest.mark.parametrize("linked", [False, True])

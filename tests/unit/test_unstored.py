@@ -57,31 +57,31 @@ def test_a_whole_checkpoint_that_could_not_be_stored_is_used_and_stored_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R6: the disk of the store is full at step 20; the next attempt on this node goes on from there, not from step 10."""
-    orders = launch(tmp_path, checkpoint_path="out/c-*")
+    orders = launch(tmp_path, checkpoint_path="out/ck-*")
     made, told = collector(orders)
-    write(tmp_path / "work" / "out" / "c-10", "ten")
+    write(tmp_path / "work" / "out" / "ck-10", "ten")
     first = [one for _ in range(2) for one in made.scan(lambda _: None, True, frozenset())]
     point = resume_point(orders["checkpoint_store"], first[0])
     with monkeypatch.context() as patch:
-        patch.setattr(stage, "stage", failing(errno.ENOSPC, lambda name: name == "out/c-20"))
-        write(tmp_path / "work" / "out" / "c-20", "twenty")
+        patch.setattr(stage, "stage", failing(errno.ENOSPC, lambda name: name == "out/ck-20"))
+        write(tmp_path / "work" / "out" / "ck-20", "twenty")
         assert look(made) == []
-    text = "checkpoint out/c-20 is not in the store: [Errno 28] No space left on device; a restart begins at step 20"
+    text = "checkpoint out/ck-20 is not in the store: [Errno 28] No space left on device; a restart begins at step 20"
     assert told == [f"{text} if it is on this node again"]
-    write(tmp_path / "work" / "out" / "c-30", "torn by the crash")
-    again = launch(tmp_path, checkpoint_path="out/c-*", attempt=2, resume=[point])
-    assert restore(again) == Restored("work:out/c-20", 20, [], "out/c-20", str(tmp_path / "work" / "out"))
-    assert tree(tmp_path / "work") == {"out/c-10": "ten", "out/c-20": "twenty"}
+    write(tmp_path / "work" / "out" / "ck-30", "torn by the crash")
+    again = launch(tmp_path, checkpoint_path="out/ck-*", attempt=2, resume=[point])
+    assert restore(again) == Restored("work:out/ck-20", 20, [], "out/ck-20", str(tmp_path / "work" / "out"))
+    assert tree(tmp_path / "work") == {"out/ck-10": "ten", "out/ck-20": "twenty"}
     made, told = collector(again)
     assert (look(made), told) == ([("0002-00001", 20)], [""])
     assert not Path(f"{orders['work']}.unstored.json").exists()
 
 
 def refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
-    """The orders of an attempt whose `out/c-20` is whole and not in the store."""
-    orders = launch(root, checkpoint_path="out/c-*")
+    """The orders of an attempt whose `out/ck-20` is whole and not in the store."""
+    orders = launch(root, checkpoint_path="out/ck-*")
     made, _ = collector(orders)
-    write(root / "work" / "out" / "c-20", "twenty")
+    write(root / "work" / "out" / "ck-20", "twenty")
     with monkeypatch.context() as patch:
         patch.setattr(stage, "stage", failing(errno.EIO))
         look(made)
@@ -93,7 +93,7 @@ def test_a_note_of_another_time_says_nothing(tmp_path: Path, why: str, monkeypat
     orders = refused(tmp_path, monkeypatch)
     again: dict[str, Any] = {**orders, "attempt": 2}
     if why == "written to":
-        (tmp_path / "work" / "out" / "c-20").write_text("torn")
+        (tmp_path / "work" / "out" / "ck-20").write_text("torn")
     elif why in ("overtaken", "a later attempt"):
         root, id = orders["checkpoint_store"], "0001-00009" if why == "overtaken" else "0002-00001"
         again["attempt"] = 3
@@ -110,7 +110,7 @@ def test_nothing_in_the_store_and_a_whole_one_in_the_work_directory(tmp_path: Pa
     """R6: no checkpoint fits into the store; what the program wrote is not set aside."""
     orders = refused(tmp_path, monkeypatch)
     assert restore({**orders, "attempt": 2}).step == 20
-    assert tree(tmp_path / "work") == {"out/c-20": "twenty"}
+    assert tree(tmp_path / "work") == {"out/ck-20": "twenty"}
 
 
 def test_one_that_never_holds_still_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,19 +133,19 @@ def test_one_that_never_holds_still_is_told(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_was_left_unfinished_is_told_at_a_bad_end(tmp_path: Path) -> None:
     made, told = collector(launch(tmp_path, checkpoint_path="out/*.json"))
-    write(tmp_path / "work" / "out" / "a_1.json", "{}")
+    write(tmp_path / "work" / "out" / "ck_1.json", "{}")
     look(made)
-    write(tmp_path / "work" / "out" / "a_2.json", '{"cut": }')
+    write(tmp_path / "work" / "out" / "ck_2.json", '{"cut": }')
     assert look(made, 1, running=False) == []
     made.report_unfinished()
-    assert told == ["checkpoint out/a_2.json is not in the store: it is cut short, by its format; a restart begins at step 1"]
+    assert told == ["checkpoint out/ck_2.json is not in the store: it is cut short, by its format; a restart begins at step 1"]
 
 
 def test_a_pipe_in_the_place_of_the_note_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job may write beside its work directory: the thread that looks for checkpoints waited for a reader, and a start for a writer."""
     for name in ("work.unstored.json.part", "work.unstored.json"):
         os.mkfifo(tmp_path / name)
-    orders = launch(tmp_path, checkpoint_path="out/c-*", attempt=2)
+    orders = launch(tmp_path, checkpoint_path="out/ck-*", attempt=2)
     found: list[object] = []
     both = threading.Thread(
         target=lambda: found.append((unstored.find_unstored(orders), refused(tmp_path, monkeypatch), unstored.find_unstored(orders))), daemon=True
@@ -213,14 +213,14 @@ def nested(root: Path, depth: int) -> Path:
 def test_a_directory_nested_too_deep_is_told_and_keeps_no_other_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deeper than Python's recursion, and than a path may be long. A program can make both; it harms its own checkpoint alone."""
     monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)
-    made, told = collector(launch(tmp_path, checkpoint_path="**/out-*"))
-    places = [nested(tmp_path / "work" / name, depth) for name, depth in (("out-1", 1100), ("out-2", 2500), ("deep", 2500))]
+    made, told = collector(launch(tmp_path, checkpoint_path="**/ck-*"))
+    places = [nested(tmp_path / "work" / name, depth) for name, depth in (("ck-1", 1100), ("ck-2", 2500), ("deep", 2500))]
     try:
-        write(tmp_path / "work" / "out-3" / "w.bin", "whole")
+        write(tmp_path / "work" / "ck-3" / "w.bin", "whole")
         made.finished = True
         assert look(made) == [("0001-00001", 3)]
         made.report_unfinished()
-        assert any("out-1 is not in the store" in text and "nested more than 500 directories deep" in text for text in told)
+        assert any("ck-1 is not in the store" in text and "nested more than 500 directories deep" in text for text in told)
         restore({**made._launch, "attempt": 2, "resume": []})
         assert sorted(os.listdir(tmp_path / "work")) == ["deep"]
     finally:

@@ -72,7 +72,7 @@ def _deleted_meanwhile(batch: Batch, lineage: Lineage | None) -> str | None:
         return None  # its bytes stay while the fork needs them (`World.forked`)
     if id in parent.deleting and (parent.id, id) in batch.world.forked(begun=True):
         return None  # another fork has kept the bytes; otherwise they may be deleted already
-    step = "" if lineage.checkpoint.step is None else f" of step {lineage.checkpoint.step}"
+    step = f" of {lineage.checkpoint.place}" if lineage.checkpoint.place else ""
     return f"the checkpoint{step} of {parent.id} was removed just before; cancel this job and fork from a later checkpoint"
 
 

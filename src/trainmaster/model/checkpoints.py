@@ -49,7 +49,12 @@ class Checkpoint:
     @property
     def label(self) -> str:
         """Its name in messages."""
-        return f"checkpoint {self.id}" + ("" if self.step is None else f" of step {self.step}")
+        return f"checkpoint {self.id}" + (f" of {self.place}" if self.place else "")
+
+    @property
+    def place(self) -> str:
+        """`step 12`, or `about step 12` for an approximate one; "" if no step is known."""
+        return "" if self.step is None else f"{'about ' if self.approximate else ''}step {self.step}"
 
     @property
     def proven(self) -> bool:

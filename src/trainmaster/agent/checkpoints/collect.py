@@ -318,7 +318,7 @@ class Collector:
             return []
         self._counter += 1
         self._commit(candidate)
-        self.unstored.stored(candidate.key, step)
+        self.unstored.stored(candidate.key, step, candidate.step is None)
         return [staged if step is not None else {**staged, "saved_s": candidate.written_s}]
 
     def _identifier(self) -> str:

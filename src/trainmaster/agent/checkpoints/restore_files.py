@@ -36,7 +36,7 @@ class Unreadable(OSError):
 
     def __init__(self, point: ResumePoint, error: OSError) -> None:
         super().__init__(error.errno, str(error))
-        step = "" if point["step"] is None else f" of step {point['step']}"
+        step = "" if point["step"] is None else f" of {'about ' if point['approximate'] else ''}step {point['step']}"
         self.checkpoint = point["id"]
         self._text = f"checkpoint {point['id']}{step} could not be read: {error}"
 

@@ -61,7 +61,7 @@ class Unstored:
         """It is complete, and could not be stored."""
         sys.stderr.write(f"checkpoint {printable(candidate.key)} could not be staged: {error}\n")
         if self._note(candidate, step):
-            self.begins = _at(step, candidate.key) + " if it is on this node again"
+            self.begins = at_step(step, candidate.step is None, candidate.key) + " if it is on this node again"
         self.missed(candidate.key, str(error))
 
     def waits(self, key: str, why: str, now: bool = False) -> None:
@@ -70,10 +70,10 @@ class Unstored:
         if now or time.monotonic() - since_s >= TELL_AFTER_S:
             self.missed(key, why)
 
-    def stored(self, key: str, step: Optional[int]) -> None:
-        """It is in the store, and the newest checkpoint there."""
+    def stored(self, key: str, step: Optional[int], approximate: bool = False) -> None:
+        """It is in the store, and the newest checkpoint there. `approximate`: its step is."""
         self._since.pop(key, None)
-        self.begins = _at(step, key)
+        self.begins = at_step(step, approximate, key)
         self._say("")
         forget(self._launch)
 
@@ -101,8 +101,9 @@ class Unstored:
         return True
 
 
-def _at(step: Optional[int], key: str) -> str:
-    return f"at step {step}" if step is not None else f"with {printable(key)}"
+def at_step(step: Optional[int], approximate: bool, key: str) -> str:
+    """Where a restart from a checkpoint begins."""
+    return f"with {printable(key)}" if step is None else f"at {'about ' if approximate else ''}step {step}"
 
 
 def find_unstored(launch: Launch) -> Optional[UnstoredCheckpoint]:

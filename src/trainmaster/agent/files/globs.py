@@ -11,21 +11,12 @@ import re
 from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from trainmaster.agent.files.glob_names import STEP, Component, is_wild
+from trainmaster.agent.files.path_steps import bounded, step_of
 
 # Suffixes of files that are still being written. A pattern that itself ends in one matches such files.
 TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".incomplete", "~")
 
-_NUMBER = r"\d+(?:\.\d+)?"
 DEEPEST = 500  # nesting of directories; some calls here fail on deeper trees
-# 2026-11-23, 2026-11-23_14-05-00, 20261123-140500: a date is not a step. Eight digits alone may be a step.
-_DATE = re.compile(
-    r"(?<!\d)(?:19|20)\d\d(?:([-_.])(?:0\d|1[0-2])\1(?:[0-2]\d|3[01])|(?:0\d|1[0-2])(?:[0-2]\d|3[01])(?=[-_T]?\d{4}))"
-    r"(?:[-_T]?(?:[01]\d|2[0-3])[-_.h]?[0-5]\d(?:[-_.m]?[0-5]\d)?)?(?!\d)"
-)
-# Hydra names a run's directory by the time alone. Lightning counts starts (version_3) and files of one name (last-v1.ckpt).
-_CLOCK = re.compile(r"(?:[01]\d|2[0-3])([-_.])[0-5]\d\1[0-5]\d\Z")
-_VERSION = re.compile(r"(?<![A-Za-z\d])(?:version|run|v)[-_]?\d+(?:\.\d+)*", re.IGNORECASE)
-_STEP_MAX = 10**15  # a larger number is no step count
 
 Signature = Tuple[int, int, int, int]  # device, inode, size in bytes, modification time in ns
 
@@ -127,20 +118,16 @@ class Glob:
         return not self._leaf_is_temporary and path.endswith(TEMPORARY)
 
     def step(self, path: str) -> Optional[int]:
-        """The step in a match: `{step}`, else the last whole number in the part that a wildcard matches.
-
-        Dates, times and versions are excluded.
-        """
+        """The step in a match: `{step}`, else a number beside a word that says so, in the parts that a wildcard matches."""
         if self.has_step:
-            return _bounded(self._step(path))
-        for part, name in zip(reversed(path.split("/")), reversed(self._names)):  # noqa: B905  # `strict` needs 3.10
-            if name.wild:
-                if _CLOCK.match(part):
-                    return None
-                stem = _VERSION.sub("-", _DATE.sub("-", os.path.splitext(part)[0]))
-                whole = [number for number in re.findall(_NUMBER, stem) if "." not in number]
-                return _bounded(whole[-1]) if whole else None
-        return None
+            return bounded(self._step(path))
+        parts = path.split("/")
+        deep = max((index for index, name in enumerate(self._names) if name.text == "**"), default=-1)
+        after = [name.wild for name in self._names[deep + 1 :]]
+        before = (
+            [True] * (len(parts) - len(after)) if deep >= 0 else []
+        )  # parts of `**` and before it, which cannot be told apart
+        return step_of(parts, before + after)
 
     def _parts(self, path: str) -> Optional[List[str]]:
         """The path's components; None if only one of path and pattern is absolute."""
@@ -256,7 +243,3 @@ def _prefixes(path: str) -> Iterator[str]:
         yield path[:at]
         at = path.find("/", at + 1)
     yield path
-
-
-def _bounded(digits: Optional[str]) -> Optional[int]:
-    return int(digits) if digits is not None and len(digits) <= 18 and int(digits) < _STEP_MAX else None

@@ -215,6 +215,9 @@ class RankOutput:
             self._unsearched.popleft()
         while self._unsearched:
             self._search(0.0)
+        rest = self._parser.rest()
+        if rest is not None:
+            self._progress.printed(self.rank.number, *rest)
         if unsearched:
             self._progress.warn(
                 "output",

@@ -188,7 +188,7 @@ class StoreWorker:
         if found is not None:
             self._warned_elsewhere = True
             kept = f"its ranks wrote {printable(found)} into the work directory of node {self._launch['node_index']} alone"
-            advice = "sdk.checkpoint(ranks=\"all\") keeps a part of each node, --in-place lets all write into one directory"
+            advice = 'sdk.checkpoint(ranks="all") keeps a part of each node, --in-place lets all write into one directory'
             words = f"{kept}; only what node 0 has is kept of a checkpoint: {advice}"
             self.results.append(("warned", {"topic": f"checkpoints of n{self._launch['node_index']}", "text": words}))
 
@@ -216,8 +216,10 @@ class StoreWorker:
     def _with_reports(self, collector: Collector) -> Collector:
         """Let the collector report checkpoints that are not in the store, and where a restart would begin."""
         if self._restored is not None and self._restored.id is not None:
-            step = self._restored.step
-            collector.unstored.begins = f"with {self._restored.id}" if step is None else f"at step {step}"
+            from trainmaster.agent.checkpoints.unstored import at_step  # noqa: PLC0415  # loaded with the collector
+
+            about = any(point["approximate"] for point in self._launch["resume"] if point["id"] == self._restored.id)
+            collector.unstored.begins = at_step(self._restored.step, about, self._restored.id)
         collector.unstored.tell = lambda text: self.results.append(("warned", {"topic": "checkpoint", "text": text}))
         collector.unstored.lost = lambda name, why: self.results.append(
             ("not_kept", {"what": "checkpoint", "name": name, "why": why})

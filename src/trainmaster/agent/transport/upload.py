@@ -36,7 +36,8 @@ class _Waiting:
         self.kind, self.fields = kind, fields
         self.what = "checkpoint" if kind == "staged" else "artifact"
         step = fields.get("step")
-        self.name = str(fields["path"] if kind == "kept" else fields["id"] if step is None else f"of step {step}")
+        about = "about " if fields.get("approximate") else ""
+        self.name = str(fields["path"] if kind == "kept" else fields["id"] if step is None else f"of {about}step {step}")
         self.droppable = kind == "staged" and fields["parts_expected"] == 1
 
 

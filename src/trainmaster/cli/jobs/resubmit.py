@@ -32,7 +32,7 @@ def forked(
     changes = resubmit.Changes(said, command_of(context), new_params, "held at submit" if hold else None, urgent, key)
     answer = resubmit.fork(session.client(start=True), source, changes, session.out.note, explain)
     start = answer["lineage"]
-    step = "" if start["step"] is None else f", step {start['step']}"
+    step = "" if start["step"] is None else f", {'about ' if start.get('approximate') else ''}step {start['step']}"
     code = "this directory" if changes.command is not None and "workdir" not in said else said.get("workdir", "")
     session.out.note(f"starts from {start['job']}{step}" + (f", with the code of {code}" if changes.own_code else ""))
     return answer

@@ -160,7 +160,7 @@ def _checkpoint(parent: Job, body: Mapping[str, Any]) -> Checkpoint:
     if found and found[-1].good:
         return found[-1]
     which = f"checkpoint {name!r}" if name is not None else f"checkpoint of step {step}"
-    kept = ", ".join(str(one.id if one.step is None else one.step) for one in good[-_LISTED:])
+    kept = ", ".join((one.place.removeprefix("step ") or one.id) for one in good[-_LISTED:])
     hint = f"it has {kept}; each job keeps its newest {parent.spec.checkpoint.keep} (checkpoint.keep)"
     if found:
         raise ConflictError(f"the {which} of {parent.id} is corrupt", hint)
@@ -173,5 +173,5 @@ def _check_stored(api: runtime.Runtime, lineage: Lineage) -> None:
         return
     parts = [f"checkpoints/{lineage.owner}/{lineage.checkpoint.id}/n{part.node_index}" for part in lineage.checkpoint.parts]
     if not all(api.services.blobs.exists([f"{part}/MANIFEST.json" for part in parts])):
-        step = "" if lineage.checkpoint.step is None else f" of step {lineage.checkpoint.step}"
+        step = f" of {lineage.checkpoint.place}" if lineage.checkpoint.place else ""
         raise ConflictError(f"the checkpoint{step} of {lineage.owner} that it would start from has been deleted")

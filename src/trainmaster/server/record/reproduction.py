@@ -47,7 +47,8 @@ def _held(job: Job, data: Sequence[DataVersion]) -> Iterator[str]:
     if job.spec.params:
         yield "parameters " + ", ".join(f"{name}={value}" for name, value in redaction.values(job.spec.params).items())
     if job.lineage is not None and job.lineage.checkpoint is not None:
-        yield f"start from the checkpoint of {job.lineage.owner} at step {job.lineage.checkpoint.step}"
+        start = job.lineage.checkpoint
+        yield f"start from the checkpoint of {job.lineage.owner} at {start.place or 'an unknown step'}"
 
 
 def _unequal_job(job: Job) -> Iterator[str]:

@@ -209,7 +209,9 @@ class JobDetail(JobSummary):
     origin: dict[str, Any] = Field(description="where the client submitted it from")
     code: dict[str, Any]
     data: list[dict[str, Any]] = Field(description="name, uri, digest, exact, files, bytes")
-    lineage: dict[str, Any] | None = Field(description="the job it was made from: relation, job, checkpoint, step, owner")
+    lineage: dict[str, Any] | None = Field(
+        description="the job it was made from: relation, job, checkpoint, step, approximate, owner"
+    )
     children: list[str] = Field(description="the jobs made from it")
     urgent: dict[str, str] | None = Field(description="by, reason; null: not urgent")
     failure: dict[str, Any] | None
@@ -322,7 +324,7 @@ class Fork(Requeue):
 class MadeFrom(Submitted):
     """The new job and its lineage; for a reproduction also what is equal and what is not."""
 
-    lineage: dict[str, Any] = Field(description="relation, job, checkpoint, step, owner")
+    lineage: dict[str, Any] = Field(description="relation, job, checkpoint, step, approximate, owner")
     equal: list[str] | None = None
     unequal: list[str] | None = None
 
@@ -343,7 +345,7 @@ class Provenance(BaseModel):
     origin: dict[str, Any] = Field(description="user, host, directory, python, variables, git_*")
     code: dict[str, Any]
     data: list[dict[str, Any]] = Field(description="name, uri, digest, exact, files, bytes")
-    lineage: dict[str, Any] | None = Field(description="relation, job, checkpoint, step, owner")
+    lineage: dict[str, Any] | None = Field(description="relation, job, checkpoint, step, approximate, owner")
     children: list[str]
     attempts: list[dict[str, Any]] = Field(description="number, started_s, nodes: [{node, devices, environment}]")
     environments: dict[str, Any] = Field(description="SHA-256 -> python, packages, editable, torch, machine; null if lost")

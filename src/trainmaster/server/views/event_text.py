@@ -151,17 +151,17 @@ def _attempt_sentence(event: ev.Event) -> str:
             return f"n{index}: {doing}"
         case ev.RendezvousChosen(_, address, port):
             return f"rendezvous at {address}:{port}"
-        case ev.NodeStarted(_, index, restored, step):
-            back = "" if restored is None else f", given checkpoint {restored}" + ("" if step is None else f" (step {step})")
+        case ev.NodeStarted(_, index, restored):
+            back = "" if restored is None else f", given checkpoint {restored}"  # whose step the checkpoint's own event has
             return f"ranks of n{index} run{back}"
         case ev.NodeLost(_, index, evidence):
             return _because(f"agent n{index} lost", evidence)
         case ev.NodeEnded(_, index, outcome):
             return f"n{index} ended: {_outcome(outcome)}"
-        case ev.CheckpointStaged(id=id, step=step, part=part, parts_expected=parts, at_least=at_least):
+        case ev.CheckpointStaged(id=id, step=step, part=part, parts_expected=parts, at_least=at_least, approximate=about):
             of = f", part of n{part.node_index} of {parts}" if parts > 1 else ""
             later = "" if at_least is None else f" at step {at_least} or later"
-            return f"checkpoint {id}" + (later if step is None else f" at step {step}") + of
+            return f"checkpoint {id}" + (later if step is None else f" at {'about ' if about else ''}step {step}") + of
         case ev.AttemptEnded(attempt, verdict):
             return _because(f"attempt {attempt} ended, {verdict.action.value}", verdict.reason)
     return type(event).__name__

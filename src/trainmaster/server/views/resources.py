@@ -177,6 +177,7 @@ def lineage_view(lineage: Lineage | None) -> dict[str, Any] | None:
         "job": lineage.job,
         "checkpoint": None if point is None else point.id,
         "step": None if point is None else point.step,
+        "approximate": point is not None and point.approximate,
         "owner": lineage.owner,
     }
 

@@ -338,13 +338,13 @@ def metrics_pattern(value: object) -> str:
     """A regular expression with a named group besides `step`."""
     expected = r"a regular expression with named groups such as 'step (?P<step>\d+): loss (?P<loss>[\d.]+)'"
     pattern = text(value, expected)
-    if (why := _why_not(pattern)) is not None:
+    if (why := pattern_fault(pattern)) is not None:
         raise refusal(expected, value, message=why)
     return pattern
 
 
 @lru_cache(maxsize=256)  # jobs of a batch mostly share one pattern
-def _why_not(pattern: str) -> str | None:
+def pattern_fault(pattern: str) -> str | None:
     """Why a metrics pattern is rejected; None if it is valid."""
     try:
         groups = compiled(pattern).groupindex

@@ -1,0 +1,110 @@
+"""Steps that a program's lines do not name as such: those counted in each epoch anew, and those of Transformers' bar."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+    from trainmaster.agent.metrics.bars import Bar
+    from trainmaster.agent.metrics.pairs import Counter
+
+    Found = Optional[tuple[Optional[int], dict[str, float]]]
+
+_LINES_HELD = 5  # a dictionary waits so long for the bar
+
+
+class StepsOfEpochs:
+    """Of `Epoch [2/10], Step [100/600]`, the step over all epochs: 700.
+
+    A program may also count over all epochs itself. Then the step's share of its total is that of the epochs, or a higher
+    epoch does not begin with a lower step.
+    """
+
+    def __init__(self) -> None:
+        self._first = 1  # the number of the first epoch
+        self._anew: Optional[bool] = None  # whether each epoch begins anew; None: not known yet
+        self._last = (-1, -1)  # epoch and step of the line before
+
+    def step(self, epoch: Counter, step: Counter) -> int:
+        """The step over all epochs."""
+        if epoch.count == 0:
+            self._first = 0
+        before, last = self._last
+        self._last = (epoch.count, step.count)
+        passed = max(0, epoch.count - self._first)
+        if passed and self._anew is None:
+            if step.count > step.total or (before == epoch.count - 1 and step.count > last >= 0):
+                self._anew = False
+            elif (before < epoch.count and step.count < last) or not epoch.total or not _shared(passed, step, epoch):
+                self._anew = True
+        return passed * step.total + step.count if self._anew and step.count <= step.total else step.count
+
+
+def _shared(passed: int, step: Counter, epoch: Counter) -> bool:
+    """Whether the step's share of its total is that of an epoch, after `passed` whole ones."""
+    return passed <= step.count / step.total * epoch.total <= passed + 1
+
+
+class TrainerBar:
+    """Transformers prints dictionaries without a step, and beside them a bar of all steps.
+
+    The bar may be drawn late. But it is drawn again after each dictionary, so a dictionary is reported with the line after it.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0  # of the bar of all steps
+        self._at = 0
+        self._used = False  # a dictionary was printed beside it: other bars are those of evaluations
+        self._moved = False  # by the line that is read now
+        self._held: list[Found] = []
+        self._offered: Optional[dict[str, float]] = None
+        self._lines = 0  # since the held dictionary
+
+    @property
+    def holds(self) -> bool:
+        """Whether something is to be reported later."""
+        return bool(self._held)
+
+    def at_bar(self, bar: Bar) -> Optional[int]:
+        """A bar was printed. Returns its step if it is the bar of all steps, which is known from the first dictionary on."""
+        if bar.description or bar.total <= 0:
+            return None
+        if bar.total == self.total or not self.total or (not self._used and self._at >= self.total):
+            self.total, self._at, self._moved = bar.total, bar.at, True
+        return self._at if self._moved and self._used else None
+
+    def offer(self, values: dict[str, float]) -> bool:
+        """A dictionary without a step was printed. Returns whether the bar will say its step. A download's bar does not."""
+        if not self.total or (not self._used and self._at >= self.total):
+            return False
+        self._offered = values
+        return True
+
+    def take(self, found: Found) -> Found:
+        """What is to be reported after a line that said `found`."""
+        moved, self._moved = self._moved, False
+        offered, self._offered = self._offered, None
+        held = self._held
+        if not held:
+            if offered is not None:
+                self._used = True
+                self._held, self._lines = [(None, offered)], 0
+            return found
+        self._lines += 1
+        if not moved and offered is None and found is None and self._lines < _LINES_HELD:
+            return None
+        due = self.release()
+        if offered is not None:
+            self._held, self._lines = [(None, offered)], 0
+        elif found is not None and found[1]:
+            self._held, self._lines = [found], _LINES_HELD
+        return due
+
+    def release(self) -> Found:
+        """What is held; a dictionary gets the bar's step."""
+        held, self._held = self._held, []
+        if not held or held[0] is None:
+            return None
+        step, values = held[0]
+        return (self._at if step is None else step), values

@@ -1,0 +1,61 @@
+"""A printed line as text: without control sequences, long runs of blanks, and what loggers and launchers put before it."""
+
+from __future__ import annotations
+
+import re
+
+LINE_MAX = 4096  # bytes of a line that are searched
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|[\x00-\x08\x0e-\x1f\x7f]")
+_BLANKS = re.compile(r" {3,}")
+_LEVEL = r"(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|TRACE|SUCCESS|NOTICE|FATAL)"
+_DATE = r"\d{4}[-/.]\d\d[-/.]\d\d"
+_TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[-+]\d\d:?\d\d)?"
+_PREFIX = re.compile(
+    rf"""\ {{0,2}}(?:
+      \[?(?:{_DATE}[ T_])?{_TIME}(?:\ {_LEVEL})?\]?
+    | \[?\d\d[-/]\d\d(?:[-/]\d{{2,4}})?\ {_TIME}[^][]{{0,60}}\]?:?
+    | [IWEF]\d{{4}}\ \d\d:\d\d:\d\d\.\d{{1,9}}\ {{1,2}}\d{{1,20}}\ [\w.<>-]{{1,80}}:\d{{1,9}}\]
+    | {_LEVEL}:[\w.]{{1,60}}:
+    | [\w.]{{1,80}}\ {_LEVEL}:(?=\ )
+    | \[?{_LEVEL}\]?\ {{0,2}}(?:\|\ (?:[\w.]{{1,60}}\ \|)?|-\ [\w.]{{1,60}}\ {{1,2}}-|:(?=\ ))?
+    | [-|]\ {{1,2}}[\w.]{{1,60}}\ {{1,2}}[-|](?=\ {{1,2}}{_LEVEL})
+    | [\w.<>-]{{1,80}}:[\w.<>-]{{1,80}}:\d{{1,9}}(?=\ {{1,2}}-)
+    | \[(?:[rR]ank\ ?|r|pid\ ?|[gG][pP][uU]\ ?|[wW]orker\ ?|\d{{1,4}},)\d{{1,9}}\](?::|<\w{{3,6}}>:)?
+    | \[[\w.]{{1,60}}(?::\d{{1,9}}(?::[\w.<>]{{1,60}})?|\.py)?\](?=\ {{0,2}}\[?(?:{_LEVEL}|\d{{4}}-|[rR]ank))
+    | \[[\w/.-]{{1,80}}\.py:\d{{1,9}}(?::[\w.<>]{{1,60}})?\]
+    | \([A-Za-z]\w{{0,60}}\ pid=[^()]{{1,60}}\)
+    | [-|:>]{{1,3}}(?=\ )
+    )""",
+    re.VERBOSE,
+)
+_PREFIXES_MAX = 10
+
+
+def plain(line: bytes) -> str:
+    """A line as text. Tabs are two blanks, and longer runs of blanks are cut to two."""
+    text = cut(line)
+    if "\x1b" in text or not text.isprintable():
+        text = _ESCAPE.sub("", text.replace("\t", "  "))
+    if "│" in text or "┃" in text:
+        text = text.replace("│", "|").replace("┃", "|")
+    return _BLANKS.sub("  ", text).rstrip()
+
+
+def without_prefix(text: str) -> str:
+    """The text after times, levels, names of modules and of ranks at its beginning."""
+    at = 0
+    for _ in range(_PREFIXES_MAX):
+        match = _PREFIX.match(text, at)
+        if match is None or match.end() == at:
+            break
+        at = match.end()
+    return text[at:].lstrip(" :")
+
+
+def cut(line: bytes) -> str:
+    """A line as text, otherwise unchanged. A long line is cut between words, because a number cut in two is another number."""
+    if len(line) > LINE_MAX:
+        line = line[:LINE_MAX]
+        line = line[: max(line.rfind(b" "), line.rfind(b"\t")) + 1]
+    return line.decode(errors="replace")

@@ -1,0 +1,92 @@
+"""Values in objects: lines of JSON, and Python dictionaries as Transformers prints them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from trainmaster.agent.metrics.vocabulary import NUMBER, RANKS, STEP, measured, number, words
+from trainmaster.agent.transport.point_values import is_step, is_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+_MESSAGES = ("message", "msg", "event")  # the text of a log record that is JSON
+_RECORD = words(
+    "lineno line_number process pid thread levelno timestamp ts created msecs relativecreated _timestamp time_ns rank"
+)
+_NESTED = words("metrics values scalars logs log data losses")  # names that add nothing to those inside
+_ENTRY = re.compile(
+    rf"['\"]([^'\"\n]{{1,250}})['\"] {{0,2}}: {{0,2}}(?:(?:tensor|array|np\.\w{{1,12}})\(\[?)?(['\"]?)({NUMBER})\2(?=[,}}\])])"
+)
+_FRACTION = re.compile(r"['\"]epoch['\"]: ['\"]?\d{1,9}\.")
+_KEYS = re.compile(r"['\"] {0,2}: {0,2}")
+_TEXTS = re.compile(rf"['\"] {{0,2}}: {{0,2}}(['\"])(?!{NUMBER}\1)")
+
+
+class Object:
+    """What an object says. `epoch`: the epoch, if it has one. `sure`: it may be read although it names no step or epoch."""
+
+    def __init__(self, step: Optional[int], epoch: Optional[float], values: dict[str, float], sure: bool) -> None:
+        self.step, self.epoch, self.values, self.sure = step, epoch, values, sure
+        self.message = ""  # of a log record
+        self.whole_epoch = True  # whether its epochs are counted in whole numbers
+
+
+def of_json(line: bytes) -> Optional[Object]:
+    """A JSON object; None if it is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    flat: dict[str, Any] = {}
+    for key, value in found.items():
+        if isinstance(value, dict):
+            prefix = "" if key in _NESTED else f"{key}/"
+            flat.update((f"{prefix}{name}", inner) for name, inner in value.items())
+        else:
+            flat[str(key)] = value
+    texts = [value for value in flat.values() if isinstance(value, str)]
+    if texts and all(re.fullmatch(NUMBER, text) for text in texts):
+        flat = {name: number(value) if isinstance(value, str) else value for name, value in flat.items()}
+    values = {name: float(value) for name, value in flat.items() if name.lower() not in _RECORD and is_value(value)}
+    made = _object(values, all_numbers=len(values) == len(found))
+    made.message = next((found[key] for key in _MESSAGES if isinstance(found.get(key), str)), "")
+    return made
+
+
+def of_dictionary(text: str) -> Optional[Object]:
+    """The entries of a Python dictionary whose values are numbers; None if there are none."""
+    values: dict[str, float] = {}
+    for name, _, digits in _ENTRY.findall(text):
+        value = number(digits)
+        if value is not None:
+            values.setdefault(name, value)
+    if not values:
+        return None
+    made = _object(values, all_numbers=len(_KEYS.findall(text)) <= len(values))
+    made.sure = made.sure and any(map(measured, values))
+    made.whole_epoch = _FRACTION.search(text) is None
+    if _TEXTS.search(text) and not any(map(measured, values)):
+        return None
+    return made
+
+
+def _object(values: dict[str, float], all_numbers: bool) -> Object:
+    ranked = sorted(
+        (RANKS[last], name) for name, last in ((name, _last(name)) for name in values) if RANKS.get(last, 9) <= STEP
+    )
+    ranked = [(rank, name) for rank, name in ranked if is_step(values[name])]
+    step = int(values[ranked[0][1]]) if ranked else None
+    epoch = next((value for name, value in values.items() if name.lower() == "epoch"), None)
+    kept = {
+        name: value for name, value in values.items() if not ranked or (RANKS.get(name.lower(), 9) > 1 and name != ranked[0][1])
+    }
+    return Object(step, epoch, kept, all_numbers and any(map(measured, values)))
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2].lower()

@@ -1,0 +1,143 @@
+"""Values in tables: rows of `| name | value |` between lines (Stable-Baselines3), and columns under a header (fastai)."""
+
+from __future__ import annotations
+
+import re
+
+from trainmaster.agent.metrics.vocabulary import NUMBER, RANKS, STEP, measured, number
+from trainmaster.agent.transport.point_values import is_step
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+    Found = Optional[tuple[Optional[int], dict[str, float]]]
+
+_ROWS_MAX = 300
+_HEADER_MAX = 600  # characters
+_LINES_WITHOUT_ROW = 30  # after so many, a header no longer counts
+_RULE = "-=─━+|┼┬┴├┤┌┐└┘ "  # of which the line around a table is made
+_GAP = re.compile(r"  |[|,;]")
+_FIELDS = re.compile(r"[ |,;]+")
+_NAME = re.compile(r"[A-Za-z_#%][\w./@%()\- ]{0,60}\Z")
+_NUMBER = re.compile(NUMBER + r"%?\Z")
+_BAR = re.compile(r": {1,2}\d{1,3}%\|")
+_CLASS, _ALL = "class", "all"  # Ultralytics: one row per class, the first one for all of them
+_COUNT = re.compile(r"(\d{1,15})(?:/\d{1,15})?\Z")
+
+
+class Rows:
+    """A table with one value per row. It is read when its last line, a rule of dashes, comes."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, float] = {}
+        self._section = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether a table has begun."""
+        return bool(self._values)
+
+    def feed(self, text: str) -> tuple[bool, Found]:
+        """(whether the line belongs to a table, what a table that ends here says)."""
+        cells = text.strip().split("|")
+        if len(cells) == 4 and not cells[0] and not cells[3]:
+            self._row(cells[1], cells[2].strip())
+            return True, None
+        if not self._values:
+            return False, None
+        values, self._values, self._section = self._values, {}, ""
+        return (False, None) if text.strip(_RULE) or len(text) < 5 else (True, _with_step(values))
+
+    def _row(self, cell: str, text: str) -> None:
+        name = cell.strip()
+        if not text:
+            self._section = name if name.endswith("/") else ""
+        elif _NUMBER.match(text) and name and len(self._values) < _ROWS_MAX:
+            value = number(text.rstrip("%"))
+            if value is not None:
+                self._values[(self._section if cell.startswith("  ") else "") + name] = value
+
+
+class Columns:
+    """A table with a header line, whose rows begin with a step, an epoch, another count, or the name of a class."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._step = 0  # the column of the step; -1 in a table of classes, of which the row for all is read
+        self._lines = 0  # without a row, since the last one
+
+    @property
+    def open(self) -> bool:
+        """Whether a header was seen."""
+        return bool(self._names)
+
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether its rows are of epochs, or of classes, and not of steps."""
+        return self._step < 0 or RANKS[self._names[self._step].lower()] > STEP
+
+    def feed(self, text: str) -> tuple[bool, Found]:
+        """(whether the line is a header or a row, what a row says)."""
+        if self._header(text):
+            return True, None
+        if not self._names:
+            return False, None
+        row = self._row(text)
+        self._lines = 0 if row is not None else self._lines + 1
+        if self._lines > _LINES_WITHOUT_ROW:
+            self._names = []
+        return row is not None, row
+
+    def _header(self, text: str) -> bool:
+        if len(text) > _HEADER_MAX:
+            return False
+        bar = _BAR.search(text)
+        text = text if bar is None else text[: bar.start()]
+        first = (text.split(None, 1) or [""])[0].rstrip("|,;").lower()
+        if (RANKS.get(first, 9) > 4 and first != _CLASS) or ":" in text or "=" in text:
+            return False
+        gaps = _GAP.search(text.strip()) is not None
+        names = [name.strip() for name in (_GAP.split(text) if gaps else text.split()) if name.strip()]
+        if len(names) < 2 or not all(map(_NAME.match, names)) or not any(map(measured, names)):
+            return False
+        self._names, self._lines = [_balanced(name.replace(" ", "_")) for name in names], 0
+        ranked = [(RANKS[name.lower()], index) for index, name in enumerate(names) if name.lower() in RANKS]
+        self._step = min(ranked)[1] if ranked else -1
+        return True
+
+    def _row(self, text: str) -> Found:
+        bar = text.find("%|")
+        fields = [field for field in _FIELDS.split(text) if field]
+        if len(fields) < len(self._names) or (len(fields) > len(self._names) and bar < 0):
+            return None
+        step = _COUNT.match(fields[self._step]) if self._step >= 0 else None
+        if step is None and not (self._step < 0 and fields[0].lower() == _ALL):
+            return None
+        values = {}
+        for index, name in enumerate(self._names):
+            field = fields[index].rstrip(":")
+            if index != self._step and _NUMBER.match(field):
+                value = number(field.rstrip("%"))
+                if value is not None:
+                    values[name] = value
+        return (int(step.group(1)) if step is not None else None, values) if values else None
+
+
+def _balanced(name: str) -> str:
+    """`mAP50-95` of `mAP50-95)`: a bracket around several columns belongs to no name."""
+    return name.rstrip(")") if name.count("(") < name.count(")") else name
+
+
+def _with_step(values: dict[str, float]) -> Found:
+    """A table without a step says nothing: it may be a configuration."""
+    ranked = [
+        (RANKS[last], name) for name, last in ((name, name.rpartition("/")[2].lower()) for name in values) if last in RANKS
+    ]
+    if not ranked:
+        return None
+    name = min(ranked)[1]
+    step = values[name]
+    if not is_step(step):
+        return None
+    return int(step), {key: value for key, value in values.items() if key != name}

@@ -1,0 +1,187 @@
+"""`tm metrics try`: shows what would be read from a log as steps and metrics, and by which rule."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, BinaryIO, NamedTuple
+
+import click
+
+from trainmaster.agent.metrics.line_text import plain
+from trainmaster.agent.metrics.output import Lines
+from trainmaster.agent.metrics.parse import Parser
+from trainmaster.agent.metrics.patterns import compiled
+from trainmaster.cli.render import human
+from trainmaster.cli.session import Session, offline
+from trainmaster.errors import OperationError, UsageError
+from trainmaster.spec.fields.values import pattern_fault
+
+_CHUNK = 1 << 20  # bytes of a line that are read at once
+_SHOWN = 10  # lines of each table
+_SHAPES_MAX = 1000  # different unread lines that are told apart
+_NUMERIC = re.compile(r"[A-Za-z_)\]%] {0,2}[:=] {0,2}[-+]?\d|\d\.\d")
+_DIGITS = re.compile(r"\d+")
+
+
+class _Reading(NamedTuple):
+    """What was read from a line."""
+
+    line: int
+    step: int | None
+    values: dict[str, float]
+    rule: str
+
+
+class _Trial:
+    """A log as it would be read from a rank. `unread`: lines with numbers that gave nothing, by their shape."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        self._output = Lines()
+        self._waits: int | None = None  # the line whose reading is reported later
+        self.lines = 0
+        self.readings: list[_Reading] = []
+        self.unread: dict[str, dict[str, Any]] = {}
+
+    def read(self, file: BinaryIO) -> None:
+        """Read all lines."""
+        for part in iter(lambda: file.readline(_CHUNK), b""):
+            self._pieces(self.lines + 1, self._output.feed(part))
+            self.lines += part.endswith(b"\n")
+        rest = self._output.finish()
+        self.lines += bool(rest)
+        self._pieces(self.lines, rest)
+        last = self._parser.rest()
+        if last is not None:
+            self._add(self.lines, last)
+
+    def _pieces(self, line: int, pieces: list[bytes]) -> None:
+        """Read the pieces of a line that overwrite each other."""
+        before, numeric = len(self.readings), ""
+        for piece in filter(None, pieces):
+            found = self._parser.parse(piece)
+            if found is not None:
+                self._add(line, found)
+            if not self._parser.waits:
+                self._waits = None
+            elif self._waits is None:
+                self._waits = line
+            text = plain(piece)
+            numeric = text if _NUMERIC.search(text) else numeric
+        if numeric and len(self.readings) == before and self._waits is None:
+            self._miss(line, numeric)
+
+    def _add(self, line: int, found: tuple[int | None, dict[str, float]]) -> None:
+        at, self._waits = (line if self._waits is None else self._waits), None
+        self.readings.append(_Reading(at, *found, self._parser.rule))
+
+    def _miss(self, line: int, text: str) -> None:
+        shape = _DIGITS.sub("#", text)
+        if shape in self.unread:
+            self.unread[shape]["times"] += 1
+        elif len(self.unread) < _SHAPES_MAX:
+            self.unread[shape] = {"line": line, "times": 1, "text": text.strip()}
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The metrics, in the order in which they appear."""
+        found: dict[str, dict[str, Any]] = {}
+        last = None
+        for reading in self.readings:
+            last = last if reading.step is None else reading.step
+            for name, value in reading.values.items():
+                one = found.setdefault(name, {"name": name, "points": 0, "first_step": last, "first": value})
+                one.update(points=one["points"] + 1, last_step=last, last=value)
+        return list(found.values())
+
+
+@click.group()
+def metrics() -> None:
+    """Read metrics from a program's output."""
+
+
+@metrics.command("try")
+@click.argument("file")
+@click.option("--pattern", help="A regular expression with named groups, as metrics.pattern in a spec.")
+@click.option("--all", "everything", is_flag=True, help="Print every line that was read, not only the first ones.")
+@offline
+def try_file(session: Session, file: str, pattern: str | None, everything: bool) -> None:
+    """Show what would be read from a log as steps and metrics.
+
+    FILE is what the program printed; `-` reads standard input. Nothing is recorded, and no server is needed. Lines that have
+    numbers but gave nothing are listed, too.
+
+    \b
+    tm metrics try train.log
+    python train.py 2>&1 | tm metrics try -
+    tm metrics try train.log --pattern 'it (?P<step>\\d+): (?P<loss>[\\d.]+)'
+    """
+    trial = _Trial(Parser(None if pattern is None else compiled(_accepted(pattern))))
+    try:
+        with ExitStack() as stack:
+            trial.read(sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb")))
+    except OSError as error:
+        raise OperationError(f"{file} cannot be read: {error.strerror}", "name a file, or - for standard input") from error
+    if session.out.json:
+        read = [reading._asdict() for reading in trial.readings]
+        session.out.value(
+            {"lines": trial.lines, "read": read, "metrics": trial.metrics(), "unread": list(trial.unread.values())}
+        )
+        return
+    for line in _told(session, trial, everything, pattern is not None):
+        session.out.note(line)
+
+
+def _accepted(pattern: str) -> str:
+    """Raises: UsageError."""
+    fault = pattern_fault(pattern)
+    if fault is not None:
+        raise UsageError(fault, r"example: --pattern 'step (?P<step>\d+) loss (?P<loss>[\d.]+)'")
+    return pattern
+
+
+def _told(session: Session, trial: _Trial, everything: bool, by_pattern: bool) -> Iterator[str]:
+    """Print the tables; yields the notes between them."""
+    out, readings = session.out, trial.readings
+    told = readings if everything else [one for one in readings if one.values] or readings
+    shown = told if everything else told[:_SHOWN]
+    if shown:
+        out.table(("LINE", "STEP", "RULE", "READ"), [[str(one.line), _step(one.step), one.rule, _values(one)] for one in shown])
+    if len(shown) < len(told):
+        yield f"and {len(told) - len(shown)} more; all of them: --all"
+    found = trial.metrics()
+    if shown and found:
+        out.data("")
+    if found:
+        rows = [
+            [one["name"], str(one["points"]), _steps(one), human.number(one["first"]), human.number(one["last"])]
+            for one in found
+        ]
+        out.table(("METRIC", "POINTS", "STEPS", "FIRST", "LAST"), rows)
+    missed = sorted(trial.unread.values(), key=lambda one: -one["times"])
+    if found and missed:
+        out.data("")
+    if missed:
+        out.table(
+            ("LINE", "TIMES", "HAS NUMBERS, GAVE NOTHING"),
+            [[str(one["line"]), str(one["times"]), one["text"]] for one in missed[:_SHOWN]],
+        )
+    if len(missed) > _SHOWN:
+        yield f"and {len(missed) - _SHOWN} more kinds of lines; all of them: --json"
+    yield f"{human.plural(trial.lines, 'line')}, {len(readings)} read"
+    if not readings:
+        name = "another pattern" if by_pattern else "a pattern"
+        yield rf"to read them with {name}: tm metrics try FILE --pattern 'step (?P<step>\d+) loss (?P<loss>[\d.]+)'"
+
+
+def _step(step: int | None) -> str:
+    return "-" if step is None else str(step)
+
+
+def _steps(metric: dict[str, Any]) -> str:
+    first, last = metric["first_step"], metric["last_step"]
+    return _step(last) if first == last else f"{_step(first)} to {_step(last)}"
+
+
+def _values(reading: _Reading) -> str:
+    return "  ".join(f"{name}={human.number(value)}" for name, value in reading.values.items()) or "-"

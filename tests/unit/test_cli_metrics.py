@@ -1,0 +1,89 @@
+"""`tm metrics try`: what would be read from a log, without a server."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from trainmaster.cli.app import run
+
+LOG = (
+    "Using 2 workers, ratio 0.5\n"
+    "step 1: loss 0.5\n"
+    "\r 10%|#         | 1/10 [00:00<00:01,  9.00it/s, loss=0.4]\r 20%|##        | 2/10 [00:00<00:01,  9.00it/s, loss=0.3]\n"
+    "-----------------------------\n"
+    "| train/          |         |\n"
+    "|    loss         | 0.25    |\n"
+    "|    step         | 3       |\n"
+    "-----------------------------\n"
+    "Using 3 workers, ratio 0.5\n"
+    "done"
+)
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The path of a log. There is no server, and none may be started."""
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+    path = tmp_path / "train.log"
+    path.write_text(LOG)
+    return str(path)
+
+
+def test_it_shows_what_is_read_by_which_rule_and_what_is_not(log: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["metrics", "try", log]) == 0
+    told = capsys.readouterr()
+    assert [line.split() for line in told.out.splitlines()] == [
+        ["LINE", "STEP", "RULE", "READ"],
+        ["2", "1", "step", "words", "loss=0.5"],
+        ["3", "-", "progress", "bar", "loss=0.4"],
+        ["3", "-", "progress", "bar", "loss=0.3"],
+        ["6", "3", "table", "train/loss=0.25"],
+        [],
+        ["METRIC", "POINTS", "STEPS", "FIRST", "LAST"],
+        ["loss", "3", "1", "0.5", "0.3"],
+        ["train/loss", "1", "3", "0.25", "0.25"],
+        [],
+        ["LINE", "TIMES", "HAS", "NUMBERS,", "GAVE", "NOTHING"],
+        ["1", "2", "Using", "2", "workers,", "ratio", "0.5"],
+    ]
+    assert told.err == "10 lines, 4 read\n"
+    assert not (tmp_path / "home").exists()
+
+
+def test_standard_input_a_pattern_and_json(log: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
+    assert run(["metrics", "try", "-", "--json", "--pattern", r"(?P<workers>\d+) workers, ratio (?P<ratio>\S+)"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    told["metrics"].sort(key=lambda one: one["name"])
+    assert told == {
+        "lines": 10,
+        "read": [
+            {"line": 1, "step": None, "values": {"workers": 2.0, "ratio": 0.5}, "rule": "pattern"},
+            {"line": 2, "step": 1, "values": {}, "rule": "pattern"},
+            {"line": 9, "step": None, "values": {"workers": 3.0, "ratio": 0.5}, "rule": "pattern"},
+        ],
+        "metrics": [
+            {"name": "ratio", "points": 2, "first_step": None, "first": 0.5, "last_step": 1, "last": 0.5},
+            {"name": "workers", "points": 2, "first_step": None, "first": 2.0, "last_step": 1, "last": 3.0},
+        ],
+        "unread": [
+            {"line": 3, "times": 1, "text": "20%|##  | 2/10 [00:00<00:01,  9.00it/s, loss=0.3]"},
+            {"line": 6, "times": 1, "text": "|  loss  | 0.25  |"},
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere.log"], "error: nowhere.log cannot be read: No such file or directory\n  name a file, or - for standard input\n"),
+        (["x", "--pattern", "(?P<loss>x)(?=y)"], "error: this pattern cannot be used: a look-ahead (?=…) cannot be matched in linear time\n"),
+        (["x", "--pattern", "loss"], "error: no named group besides 'step': nothing to record; name one: (?P<loss>…)\n"),
+    ],
+)
+def test_what_cannot_be_tried_is_named(log: str, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["metrics", "try", *arguments]) != 0
+    assert capsys.readouterr().err.startswith(said)

@@ -1,0 +1,73 @@
+"""How many of the lines that people's programs print are read rightly, and how many wrongly."""
+
+import pytest
+from printed_corpus import PLACE, Score, blocks, score
+
+from trainmaster.agent.metrics.parse import Parser
+
+FOUND_MIN, WRONG_MAX = 0.97, 0.01  # named in docs/benchmarks.md
+READ = sorted(path.name for path in PLACE.glob("read_*.txt"))
+NOTHING = sorted(path.name for path in PLACE.glob("nothing_*.txt"))
+
+
+def test_the_corpus_is_as_large_as_announced() -> None:
+    printed = [one for name in READ for block in blocks(PLACE / name) for one in block if one.wanted is not None]
+    nothing = [one for name in NOTHING for block in blocks(PLACE / name) for one in block]
+    assert (len(printed) >= 150, len({one.style for one in printed}) >= 25, len(nothing) >= 150) == (True, True, True)
+
+
+def test_nearly_all_lines_are_read_rightly() -> None:
+    result = score([*READ, *NOTHING])
+    shares = result.found / result.readable, len(result.wrong) / result.lines
+    print(f"{shares[0]:.1%} of {result.readable} lines found, {shares[1]:.1%} of {result.lines} read wrongly")
+    assert shares[0] >= FOUND_MIN, "\n".join(result.missed)
+    assert shares[1] <= WRONG_MAX, "\n".join(result.wrong)
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_program_that_is_training_prints_such_lines_too(name: str) -> None:
+    """A parser that has seen steps reads more; what is no metric stays none."""
+    wrong = []
+    for block in blocks(PLACE / name):
+        parser = Parser()
+        for line in (b"epoch 1", b"step 5: loss 0.5", b"epoch,loss,acc"):
+            parser.parse(line)
+        wrong += [one.text for one in block if parser.parse(one.text.encode()) is not None]
+    assert wrong == []
+
+
+def test_a_wrong_reading_is_counted() -> None:
+    """What the shares are worth: a parser that read every number would not pass."""
+    result = Score(readable=2, found=1, wrong=["x"], missed=["x"], lines=2)
+    assert (result.found / result.readable < FOUND_MIN, len(result.wrong) / result.lines > WRONG_MAX) == (True, True)
+
+
+def test_transformers_last_dictionary_is_not_lost() -> None:
+    parser = Parser()
+    lines = [b" 50%|#####     | 5/10 [00:01<00:01,  5.00it/s]", b"{'loss': 0.5, 'epoch': 0.5}"]
+    assert [parser.parse(line) for line in lines] == [None, None]
+    assert parser.rest() == (5, {"loss": 0.5, "epoch": 0.5})
+    assert parser.rest() is None
+
+
+def test_steps_of_an_epoch_are_counted_over_all() -> None:
+    """`Epoch [2/10], Step [100/600]` is step 700; a program that counts over all epochs itself stays as it is."""
+    anew = [Parser(), [b"Epoch [1/3], Step [600/600]", b"Epoch [2/3], Step [100/600]", b"Epoch [3/3], Step [600/600]"]]
+    over = [Parser(), [b"Epoch 1/3, step 600/1800", b"Epoch 2/3, step 700/1800", b"Epoch 3/3, step 1800/1800"]]
+    from_zero = [Parser(), [b"epoch 0 step 5/10", b"epoch 1 step 5/10", b"epoch 2 step 5/10"]]
+    resumed = [Parser(), [b"Epoch [5/10], Step [100/600]", b"Epoch [5/10], Step [200/600]"]]
+    read = [[found[0] for line in lines if (found := parser.parse(line))] for parser, lines in (anew, over, from_zero, resumed)]
+    assert read == [[600, 700, 1800], [600, 700, 1800], [5, 15, 25], [2500, 2600]]
+
+
+def test_the_bar_of_a_training_says_its_steps_between_dictionaries() -> None:
+    parser = Parser()
+    bars = [b" 50%%|#####     | %d/10 [00:01<00:01,  5.00it/s]" % step for step in (4, 5, 6)]
+    lines = [bars[0], b"{'loss': 0.5, 'epoch': 0.5}", *bars[1:], b" 10%|#         | 3/30 [00:00<00:00, 55.12it/s]"]
+    assert [parser.parse(line) for line in lines] == [None, None, (5, {"loss": 0.5, "epoch": 0.5}), (6, {}), None]
+
+
+def test_a_download_is_not_the_bar_of_a_training() -> None:
+    parser = Parser()
+    lines = [b"100%|##########| 9912422/9912422 [00:00<00:00, 55102312.12it/s]", b"{'loss': 0.5, 'epoch': 0.5}"]
+    assert [parser.parse(line) for line in lines] == [None, (None, {"loss": 0.5, "epoch": 0.5})]
