@@ -22,7 +22,6 @@ from trainmaster.model.commands import CancelJob, SetNodeState
 from trainmaster.model.job import Action, Cause, Failure, Outcome, RankEnd, RestartBudget, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare, NodeState
 from trainmaster.model.spec import CodeCopy, Origin
-from trainmaster.server.jobs import job_reads
 from trainmaster.wire import rest
 from trainmaster.wire.code import digest
 
@@ -148,34 +147,6 @@ def test_jobs_are_found_by_id_prefix_name_and_last(api: Api) -> None:
     assert refused(api.http.get("/jobs/@last-failed"))[:2] == (404, "not_found")
     api.submit(name="alpha")
     assert refused(api.http.get("/jobs/alpha-"))[:2] == (409, "conflict")
-
-
-def test_pages_and_filters_hold_waiting_and_recorded_jobs_alike(api: Api) -> None:
-    for name in ("a", "b"):
-        api.submit(name=name)
-    api.take_up()
-    api.submit(name="a", project="vision")
-    held = api.http.post("/jobs", json={"spec": {"command": "true", "name": "c"}, "hold": "not yet"}).json()["id"]
-
-    def ids(**query: Any) -> list[str]:
-        return [row["id"] for row in api.get("/jobs", **query)["jobs"]]
-
-    assert ids() == ["c-1", "a-2", "b-1", "a-1"]
-    assert ids(limit=1) == ["c-1"]
-    assert ids(limit=2, before=3) == ["b-1", "a-1"]
-    assert ids(state="held") == [held]
-    assert ids(state=["held", "queued"], all=1, limit=1) == ["c-1", "a-2", "b-1", "a-1"]
-    assert ids(project="vision") == ["a-2"]
-    assert ids(experiment="a") == ["a-2", "a-1"]
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4])
-def test_all_jobs_come_however_many_pages_they_are(api: Api, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(job_reads, "_PAGE", 2)
-    ids = [api.submit() for _ in range(count)]
-    if count > 2:
-        api.take_up()
-    assert [row["id"] for row in api.get("/jobs", all=1)["jobs"]] == ids[::-1]
 
 
 def test_show_tells_attempts_checkpoints_artifacts_and_that_a_program_does_not_load(api: Api) -> None:

@@ -7,11 +7,14 @@ stores beside it. `EVENTS` is the closed set; the store uses the class name as t
 from dataclasses import dataclass, field
 
 from trainmaster.model.checkpoints import Artifact, Part
-from trainmaster.model.cluster import Cluster
+from trainmaster.model.cluster_events import ClusterConfigured as ClusterConfigured
+from trainmaster.model.cluster_events import NodeSeen as NodeSeen
+from trainmaster.model.cluster_events import NodeStateSet as NodeStateSet
+from trainmaster.model.cluster_events import Planned as Planned
 from trainmaster.model.job import Outcome, StopFor, Verdict
 from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
-from trainmaster.model.nodes import Allocation, Node, NodeState
+from trainmaster.model.nodes import Allocation
 from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
 
@@ -311,41 +314,6 @@ class AttemptEnded:
     attempt: int
     verdict: Verdict
     ran_s: float | None = None  # how long its ranks ran, by its agents' clocks; None: until now, as far as is known
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSeen:
-    """An engine's inventory showed a new or changed node (not a job's event)."""
-
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStateSet:
-    """A person drained or resumed a node or declared it lost, or its engine no longer has it (not a job's event)."""
-
-    name: str
-    state: NodeState
-    by: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterConfigured:
-    """A person applied a new cluster configuration, which replaces the previous one (not a job's event)."""
-
-    cluster: Cluster
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A plan of the scheduler changed something (not a job's event). It can be replayed and explained."""
-
-    seen_seq: int  # last event in its snapshot
-    placed: tuple[str, ...]  # attempt ids
-    depth: int
-    policy: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 from trainmaster.server.http.parameters import GRACE_AGE_MAX_S, JOBS_MAX, NUMBER_MAX, TEXT_MAX, Entries, Key, LongText
 from trainmaster.server.schemas import actions as ask
 from trainmaster.server.schemas.cluster_schemas import NewRules
+from trainmaster.server.schemas.code_schemas import CodeTree
 from trainmaster.server.schemas.record_schemas import ArtifactView, NewNote
 from trainmaster.server.schemas.token_schemas import NewToken
 
@@ -284,19 +285,6 @@ class NodeList(BaseModel):
     )
 
 
-class CodeTree(BaseModel):
-    """The tree of a code copy: `{"entries": [...]}` sorted by path."""
-
-    tree: dict[str, Any]
-
-
-class CodeMissing(BaseModel):
-    """Objects to upload; an empty list means that the tree is stored."""
-
-    digest: str
-    missing: list[str]
-
-
 class Reproduce(BaseModel):
     """Options for running a job again. `origin`: the fields that differ (user, host)."""
 
@@ -349,12 +337,6 @@ class Provenance(BaseModel):
     children: list[str]
     attempts: list[dict[str, Any]] = Field(description="number, started_s, nodes: [{node, devices, environment}]")
     environments: dict[str, Any] = Field(description="SHA-256 -> python, packages, editable, torch, machine; null if lost")
-
-
-class CodeStored(BaseModel):
-    """How many objects were new."""
-
-    stored: int
 
 
 class Health(BaseModel):
