@@ -16,6 +16,8 @@ EXAMPLES = {
     "why": "tm why train-2",
     "queue": "tm queue --project vision",
     "logs": "tm logs -f -n 20 @last",
+    "metrics": "tm metrics try train.log",
+    "metrics try": "tm metrics try train.log",
     "artifacts": "tm artifacts train-1 --kind model",
     "get": "tm get train-1 'out/*.png' -o figures",
     "compare": "tm compare train-1 train-2 --metric loss",
