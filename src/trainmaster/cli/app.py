@@ -34,16 +34,18 @@ COMMANDS = {
     "logs": ("trainmaster.cli.inspect.logs:logs", "Print a job's output, all attempts."),
     "artifacts": ("trainmaster.cli.inspect.artifacts:artifacts", "List a job's artifacts."),
     "get": ("trainmaster.cli.inspect.artifacts:get", "Download a job's artifacts: one, those that match, or all."),
+    "metrics": ("trainmaster.cli.inspect.metrics:metrics", "Show or export the metrics of jobs."),
     "compare": ("trainmaster.cli.inspect.compare:compare", "Compare jobs: differences, metrics and curves."),
     "note": ("trainmaster.cli.inspect.note:note", "Write or read the logbook."),
     "exec": ("trainmaster.cli.jobs.exec:execute", "Run a command beside a live job, on its node."),
     "attach": ("trainmaster.cli.jobs.exec:attach", "Open a shell beside a live job, on its node."),
     "cancel": ("trainmaster.cli.jobs.cancel:cancel", "Cancel jobs."),
-    "requeue": ("trainmaster.cli.jobs.resubmit:requeue", "Run an ended job again."),
+    "rerun": ("trainmaster.cli.jobs.resubmit:rerun", "Run a job again: as it was, with changes, or from a checkpoint."),
     "reproduce": ("trainmaster.cli.jobs.resubmit:reproduce", "Run a job again and compare the results."),
     "hold": ("trainmaster.cli.jobs.hold:hold", "Keep waiting jobs from starting."),
     "release": ("trainmaster.cli.jobs.hold:release", "Release held jobs."),
     "nodes": ("trainmaster.cli.inspect.nodes:nodes", "Manage nodes: list, drain, resume, declare lost."),
+    "gpus": ("trainmaster.cli.inspect.nodes:gpus", "List GPUs: who uses them, and how much."),
     "usage": ("trainmaster.cli.inspect.usage:usage", "GPU-hours and cost, by project, member, day."),
     "apply": ("trainmaster.cli.admin.cluster:apply", "Apply a cluster configuration: pools, projects, quotas, classes."),
     "policy": ("trainmaster.cli.admin.cluster:policy", "Explain the cluster configuration."),
@@ -68,13 +70,14 @@ ALIASES = {  # command names of other systems; not listed in the help
     "scancel": ("cancel", ()),
     "kill": ("cancel", ()),
     "stop": ("cancel", ()),
+    "requeue": ("rerun", ()),
     "tail": ("logs", ("-f",)),
 }
 
 
 MEANT = {  # other words for a command; used in hints only
     "list": "ps", "ls": "ps", "jobs": "ps", "status": "show", "info": "show", "describe": "show",
-    "remove": "rm", "delete": "rm", "start": "run", "launch": "run", "restart": "requeue", "retry": "requeue",
+    "remove": "rm", "delete": "rm", "start": "run", "launch": "run", "restart": "rerun", "retry": "rerun",
     "log": "logs", "diff": "compare", "server": "up", "serve": "up", "shutdown": "down", "quit": "down", "download": "get",
     "cost": "usage", "billing": "usage", "drain": "nodes drain", "undrain": "nodes resume", "rules": "policy",
 }  # fmt: skip

@@ -16,6 +16,7 @@ from trainmaster.client.code_copy.git import Differ, Patch, recorded
 from trainmaster.client.code_copy.listing import git_state
 from trainmaster.client.origin import origin
 from trainmaster.client.settings import DEFAULT_PROJECT, code_include, default_project, default_tags
+from trainmaster.client.start_options import Array, start_of
 from trainmaster.errors import ChangedError, ConflictError, OperationError, UsageError
 from trainmaster.home import Home
 from trainmaster.spec.shorthand import from_options
@@ -64,6 +65,8 @@ class Options(TypedDict, total=False):
     mode: str
     tags: Mapping[str, str] | Sequence[str]
     artifacts: Sequence[str]
+    notify: Sequence[str]  # https://…, an e-mail address, or run:COMMAND
+    notify_on: str  # end or failure
     workdir: str
 
 
@@ -74,6 +77,8 @@ class Submission(Options, total=False):
     hold: str | None
     urgent: str | None  # the reason
     key: str | None  # Idempotency-Key: the same key never makes a second job; None: a fresh one
+    after: Sequence[str]  # JOB, JOB:ok, JOB:any or JOB:failed: other jobs that must end first
+    begin: str | float  # 22:00, a date, +2h, or seconds since the epoch
     client: Client
 
 
@@ -87,6 +92,9 @@ class Draft(NamedTuple):
     file: Path | None = None
     urgent: str | None = None  # the reason
     key: str | None = None  # Idempotency-Key; None: a fresh one
+    set_params: tuple[str, ...] = ()  # parameters set by hand: refused if nothing would read them
+    start: Mapping[str, Any] | None = None  # its start conditions, as in a request
+    array: Array | None = None
 
 
 class Prepared(NamedTuple):
@@ -169,6 +177,20 @@ def send(client: Client, draft: Draft, say: Callable[[str], None] = lambda text:
     return submit_prepared(client, lambda: pack(draft, say), lambda prepared: client.submit(prepared.body, key), say)
 
 
+def send_array(client: Client, draft: Draft, array: Array, say: Callable[[str], None] = lambda text: None) -> list[str]:
+    """Submit a draft as an array: one job for each index, all or none; returns the ids in order. Raises: errors of `send`."""
+    key = draft.key or new_key()
+
+    def bodies(prepared: Prepared) -> list[dict[str, Any]]:
+        turn = {"array": key, "at_most": array.at_most} if array.at_most else {}
+        start = {**(draft.start or {}), **turn}
+        spec = prepared.body["spec"]
+        body = {**prepared.body, "start": start} if start else prepared.body
+        return [{**body, "spec": {**spec, "index": index}} for index in array.indices]
+
+    return submit_prepared(client, lambda: pack(draft, say), lambda made: client.submit_batch(bodies(made), key), say)
+
+
 def submit_prepared(
     client: Client, make: Callable[[], Prepared], send_body: Callable[[Prepared], Answer], say: Callable[[str], None]
 ) -> Answer:
@@ -232,9 +254,19 @@ def pack(draft: Draft, say: Callable[[str], None] = lambda text: None) -> Prepar
                 say(note)
         code, git, patch = _code(gathered), (gathered.git_commit, gathered.git_dirty), gathered.git_patch
     place = {**origin(draft.directory, git), **recorded(str(draft.directory), git[0], patch)}
+    if draft.spec.get("params"):
+        from trainmaster.client.param_readers import check_set, reads_params  # noqa: PLC0415  # few jobs have parameters
+
+        reads = reads_params(draft.spec, gathered)
+        for note in check_set(draft.spec, draft.set_params, reads):
+            say(f"note: {note}")
+        if reads is False:
+            place["reads_params"] = False
     body: dict[str, Any] = {"spec": _settled(draft), "origin": place, "code": code, "hold": draft.hold}
     if draft.urgent is not None:
         body["urgent"] = draft.urgent
+    if draft.start is not None:
+        body["start"] = draft.start
     if draft.spec.get("data"):
         from trainmaster.client.data import versions  # noqa: PLC0415  # few jobs declare data
 
@@ -309,7 +341,8 @@ def submit(command: str | Sequence[str] | None = None, **options: Unpack[Submiss
     given: dict[str, Any] = dict(options)
     in_place, hold, client = given.pop("in_place", False), given.pop("hold", None), given.pop("client", None)
     urgent, key = given.pop("urgent", None), given.pop("key", None)
-    draft = draft_command(command, given, in_place, hold)._replace(urgent=urgent, key=key)  # type: ignore[arg-type]
+    start = start_of(given.pop("after", ()), given.pop("begin", None))
+    draft = draft_command(command, given, in_place, hold)._replace(urgent=urgent, key=key, start=start)  # type: ignore[arg-type]
     if client is None and not server_known():
         from trainmaster.spec.document import from_mapping  # noqa: PLC0415  # a running server would validate it
 

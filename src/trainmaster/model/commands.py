@@ -6,6 +6,7 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import NodeState
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
+from trainmaster.model.start_conditions import StartConditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class SubmitJob:
     lineage: Lineage | None = None
     urgent: Urgency | None = None
     member: str = ""  # the job's owner, from the token of the submission
+    start: StartConditions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,15 @@ class RecordForecast:
 
 
 @dataclass(frozen=True, slots=True)
+class WarnJob:
+    """Record a problem of a job that the api noticed; an empty text withdraws it."""
+
+    job: str
+    topic: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentReport:
     """One report of an agent, as `trainmaster.wire.messages` defines it; the key's attempt is the fence."""
 
@@ -146,6 +157,7 @@ Command = (
     | GiveUpBytes
     | RecordCommand
     | RecordForecast
+    | WarnJob
     | AgentReport
 )
 COMMANDS: dict[str, type] = {
@@ -154,6 +166,7 @@ COMMANDS: dict[str, type] = {
         SubmitJob, CancelJob, HoldJob, ReleaseJob, SetNodeState, ConfigureCluster, TakeNote, GiveUpCheckpoints, GiveUpBytes,
         RecordCommand,
         RecordForecast,
+        WarnJob,
         AgentReport,
     )
 }  # fmt: skip

@@ -13,6 +13,7 @@ from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation, Node, NodeState
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
+from trainmaster.model.start_conditions import StartConditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Submitted:
     lineage: Lineage | None = None
     urgent: Urgency | None = None
     member: str = ""  # the job's owner, from the token of the submission; empty in logs from before tokens had roles
+    start: StartConditions | None = None  # what it waits for before it joins the queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,21 @@ class CancelRequested:
 class Waited:
     """The scheduler left the job waiting. Written only when the reason changes."""
 
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartAllowed:
+    """The start conditions of a held job are met."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartRefused:
+    """The start conditions of a held job can never be met: `job` ended otherwise than they require."""
+
+    job: str
     reason: str
 
 
@@ -338,6 +355,8 @@ JobEvent = (
     Submitted
     | Held
     | Released
+    | StartAllowed
+    | StartRefused
     | CancelRequested
     | Waited
     | Promised
@@ -370,8 +389,8 @@ Event = JobEvent | ClusterEvent
 EVENTS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        Submitted, Held, Released, CancelRequested, Waited, Promised, PromiseBroken, Placed, PreparationBegan,
-        Foreseen, RendezvousChosen, NodeStarted,
+        Submitted, Held, Released, StartAllowed, StartRefused, CancelRequested, Waited, Promised, PromiseBroken, Placed,
+        PreparationBegan, Foreseen, RendezvousChosen, NodeStarted,
         EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, BytesGivenUp,
         BytesRemoved, ArtifactKept, NotKept,
         Warned, Noted, RunDataLogged, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet, ClusterConfigured,

@@ -367,10 +367,11 @@ class MetricStore(Protocol):
         ...
 
     def series(self, job: str, name: str, limit: int = 2000) -> list[tuple[int, float]]:
-        """(step, value) of rank 0 (or the lowest rank that has the metric), by step, thinned evenly to `limit`.
+        """(step, value) of the lowest rank that has it, thinned evenly to `limit`; without steps, numbered as they came."""
+        ...
 
-        A curve without any steps is numbered from 0 in order of arrival.
-        """
+    def points(self, job: str, name: str, after: int | None, limit: int) -> list[tuple[int, float, float, int]]:
+        """(step, value, time_s, attempt) of the same curve, not thinned: those of steps after `after`."""
         ...
 
     def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:

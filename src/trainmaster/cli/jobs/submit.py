@@ -7,7 +7,7 @@ import click
 from trainmaster.cli.jobs.job_options import JobCommand, draft_of, keyed, with_job_options, with_source_option
 from trainmaster.cli.session import Session, remote
 from trainmaster.client.api import server_known
-from trainmaster.client.submission import Draft, send
+from trainmaster.client.submission import Draft, send, send_array
 
 
 @click.command(cls=JobCommand)
@@ -23,49 +23,55 @@ def submit(context: click.Context, /, session: Session, words: tuple[str, ...], 
     tm submit train.yaml
     tm submit --gpus 2 -- python train.py --epochs 20
     """
-    draft, id = handed_in(context, session, words, options)
-    told(session, draft, id)
+    draft, ids = handed_in(context, session, words, options)
+    told(session, draft, ids)
 
 
 def handed_in(
     context: click.Context, session: Session, words: tuple[str, ...], options: dict[str, Any]
-) -> tuple[Draft | None, str]:
-    """Submit the described job; returns its draft (None for a fork) and its id."""
+) -> tuple[Draft | None, list[str]]:
+    """Submit the described job or array; returns its draft (None for a fork) and the ids."""
     if options["source"] is not None:
         from trainmaster.cli.jobs.resubmit import forked  # noqa: PLC0415  # few jobs are forks
 
-        return None, str(forked(context, session, words, options)["id"])
+        return None, [str(forked(context, session, words, options)["id"])]
     options.pop("source")
     draft = draft_of(context, words, options)
     return draft, _send(session, draft)
 
 
-def _send(session: Session, draft: Draft) -> str:
-    """Submit a draft; returns the job's id."""
+def _send(session: Session, draft: Draft) -> list[str]:
+    """Submit a draft; returns the ids of its jobs."""
     if not server_known(session.server):  # report mistakes before starting a server for the job
         from trainmaster.client.files import check  # noqa: PLC0415  # a running server validates it anyway
 
         check(draft)
     client = session.client()
     try:
-        return send(client, draft, session.out.note)
+        if draft.array is not None:
+            return send_array(client, draft, draft.array, session.out.note)
+        return [send(client, draft, session.out.note)]
     except KeyboardInterrupt:
         session.out.note("interrupted during the submit; to see if it was accepted: tm ps")
         raise
 
 
-def told(session: Session, draft: Draft | None, id: str, following: bool = False) -> None:
-    """Report that the job was accepted."""
-    out = session.out
-    if out.json:
-        out.stream({"id": id})
-    elif out.quiet or not following:
-        out.data(id)
+def told(session: Session, draft: Draft | None, ids: list[str], following: bool = False) -> None:
+    """Report that the jobs were accepted."""
+    out, id = session.out, ids[0]
+    for one in ids:
+        if out.json:
+            out.stream({"id": one})
+        elif out.quiet or not following:
+            out.data(one)
     if out.quiet or out.json:
         return
     if draft is not None and draft.in_place:
         out.note(f"it runs in {draft.directory} itself, so later changes there affect it")
     if following:
-        out.note(f"submitted {id}; Ctrl-C detaches and leaves it running")
+        what = id if len(ids) == 1 else f"{len(ids)} jobs, {id} to {ids[-1]}"
+        out.note(f"submitted {what}; Ctrl-C detaches and leaves {'it' if len(ids) == 1 else 'them'} running")
+    elif draft is not None and draft.start is not None:
+        out.note(f"next: tm why {id}   to start it without waiting: tm release {id}")
     else:
         out.note(f"next: tm release {id}" if draft is not None and draft.hold else f"next: tm logs -f {id}   tm show {id}")

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 SECTIONS = {
-    "spec": "Spec", "params": "Parameters", "tags": "Tags", "code": "Code", "files": "Files", "data": "Data",
+    "spec": "Spec", "params": "Parameters", "recorded": "Parameters that the program does not read",
+    "tags": "Tags", "code": "Code", "files": "Files", "data": "Data",
     "python": "Python", "packages": "Packages", "hardware": "Hardware", "machine": "Machine",
     "variables": "Variables", "submitted": "Submitted",
 }  # fmt: skip

@@ -51,6 +51,10 @@ def sentence(event: ev.Event) -> str:
             return _because(f"held by {by}", reason)
         case ev.Released(by):
             return f"released by {by}"
+        case ev.StartAllowed(reason):
+            return f"may start: {reason}"
+        case ev.StartRefused(_, reason):
+            return f"cancelled: {reason}"
         case ev.CancelRequested(by, reason, grace_s):
             within = "" if grace_s is None else f", {grace_s:g} s allowed"
             return _because(f"cancel requested by {by}{within}", reason)
