@@ -58,6 +58,9 @@ def test_a_parameter_reaches_a_program_that_takes_arguments(tm: Tm) -> None:
     assert tm.ok("logs", first).endswith("name is it's me\n")
     again = tm.ok("rerun", first, "--set", "lr=3", "-q").strip()
     assert tm.state(again, "succeeded")["metrics"]["loss"]["value"] == 1.0
+    other = tm.ok("rerun", first, "-q", "--", "python3", "t.py", "--lr", "9", "--name", "{name}").strip()
+    shown = tm.state(other, "succeeded")
+    assert (shown["spec"]["params"], shown["metrics"]["loss"]["value"]) == ({"name": "it's me"}, 3.0)  # it took no {lr}
     shell = tm.submit("--set", "name=a b; exit 3", "--", "python3 t.py --name {name} | sed 's/{{name}}/{x}/'")
     assert tm.state(shell, "succeeded")["command"] == "python3 t.py --name {name} | sed 's/{{name}}/{x}/'"
     assert tm.ok("logs", shell).endswith("name is a b; exit 3\n")
@@ -77,6 +80,8 @@ def test_compare_shows_no_parameter_that_a_run_did_not_use(tm: Tm) -> None:
     told = {(one["section"], one["field"]): one["values"] for one in found["differences"]}
     assert (told["params", "lr"], told["recorded", "lr"]) == ([None, 1], [0.5, None])
     assert "params     lr=0.5 (not read by the program)" in tm.ok("show", recorded)
+    again = tm.ok("rerun", recorded, "-q", "--", "python3", "t.py", "--lr", "3").strip()
+    assert tm.ended(again)["unread_params"] == ["lr"]
     assert tm("rerun", recorded, "--set", "lr=2").err.startswith("error: nothing would read the parameter 'lr'")
 
 
@@ -96,6 +101,12 @@ def test_rerun_does_what_it_says(tm: Tm) -> None:
     assert (refused.code, refused.err.splitlines()[0]) == (2, f"error: {first} has no parameters, so 'lr' would change nothing")
     third = tm.ok("rerun", first, "--set", "lr=2", "-q", "--", "python3", "t.py", "--lr", "{lr}").strip()
     assert tm.state(third, "succeeded")["metrics"]["loss"]["value"] == 2 / 3
+    tm.file("f.py", "def main(lr): print('lr is', lr)\n")
+    function = tm.submit("--function", "f:main", "--set", "lr=4")
+    tm.state(function, "succeeded")
+    again = tm.ok("rerun", function, "-q", "--set", "lr=5").strip()
+    tm.state(again, "succeeded")
+    assert tm.ok("logs", again) == "lr is 5\n"
     own = tm.ok("rerun", first, "-q", "--workdir", ".", "--", "python3 t.py || true").strip()
     tm.state(own, "succeeded")
     assert "this one is newer" in tm.ok("logs", own)
@@ -189,7 +200,7 @@ def test_somebody_is_told_of_the_end(tm: Tm) -> None:
     failed = tm.submit("--restarts", "0", "--notify", f"run:cat > {out}", "--notify-on", "failure", "--", "exit 3")
     tm.submit("--notify", f"run:cat > {out}-not", "--notify-on", "failure", "--", "true")
     bad = tm.submit("--notify", "run:exit 5", "--", "true")
-    told = json.loads(deadline(lambda: out.read_text() if out.exists() else None, "the notification", 20.0))
+    told = json.loads(deadline(lambda: out.read_text() or None if out.exists() else None, "the notification", 20.0))
     assert (told["job"], told["state"], told["exit_code"]) == (failed, "failed", 3)
     text = "the notification to run:exit 5 was not delivered: the command exited with code 5; it is tried again"
     deadline(lambda: text in [one["text"] for one in tm.show(bad)["troubles"]], "what is said of it", 20.0)

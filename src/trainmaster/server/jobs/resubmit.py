@@ -14,7 +14,7 @@ from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job
 from trainmaster.model.lineage import Lineage, Relation
-from trainmaster.model.placeholders import unread
+from trainmaster.model.placeholders import names_in, unread
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import NewRow
 from trainmaster.server.http import bodies
@@ -30,6 +30,7 @@ from trainmaster.server.schemas import models
 from trainmaster.server.views import resources
 from trainmaster.server.views.lookup import find
 from trainmaster.spec.changes import changed, only_known_params
+from trainmaster.spec.default_names import default_name
 
 router = APIRouter(tags=["jobs"])
 
@@ -111,7 +112,7 @@ def _command(api: runtime.Runtime, parent: Job, relation: Relation, body: Mappin
     check_spec(api, spec)
     own_code = body.get("code") is not None
     origin = plain(Origin, body.get("origin") if own_code else {**asdict(parent.origin), **_object(body, "origin")}, "origin")
-    if not own_code and spec.command != parent.spec.command and origin.reads_params is False:
+    if not own_code and origin.reads_params is False and not _same_program(spec, parent.spec):
         origin = replace(origin, reads_params=None)  # it was found out about another program
     code = plain(CodeCopy, body["code"], "code") if own_code else parent.code
     _check_read(spec, origin, _object(body, "changes"), parent.id)
@@ -131,7 +132,24 @@ def _spec(parent: Job, body: Mapping[str, Any]) -> JobSpec:
     if added:
         given = changes.get("params")
         changes = {**changes, "params": {**(given if isinstance(given, dict) else {}), **added}}
-    return changed(parent.spec, changes)
+    return changed(_without_lost_params(parent.spec, changes), changes)
+
+
+def _same_program(one: JobSpec, other: JobSpec) -> bool:
+    """Whether two commands run the same script."""
+    if one.command == other.command:
+        return True
+    return bool(one.command and other.command) and default_name(one.command) == default_name(other.command)
+
+
+def _without_lost_params(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
+    """The spec without parameters that only its command took, if that is replaced by one that does not take them."""
+    command, given = changes.get("command"), changes.get("params")
+    if not isinstance(command, str | list):
+        return spec
+    took, takes = names_in(spec.command), names_in(command if isinstance(command, str) else tuple(map(str, command)))
+    lost = took - takes - (given.keys() if isinstance(given, dict) else set())
+    return replace(spec, params={name: value for name, value in spec.params.items() if name not in lost})
 
 
 def _check_read(spec: JobSpec, origin: Origin, changes: Mapping[str, Any], parent: str) -> None:
