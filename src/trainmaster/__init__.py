@@ -5,8 +5,12 @@ Public names are loaded on first use (PEP 562), so that importing the package is
 
 __version__ = "0.1.0"
 
-_PUBLIC = {"submit": "trainmaster.client.submission", "Client": "trainmaster.client.api"}
-__all__ = ["Client", "__version__", "submit"]
+_PUBLIC = {
+    "submit": "trainmaster.client.submission",
+    "Client": "trainmaster.client.api",
+    "metrics_table": "trainmaster.client.metric_table",
+}
+__all__ = ["Client", "__version__", "metrics_table", "submit"]
 
 
 def __getattr__(name: str) -> object:

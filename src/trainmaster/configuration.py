@@ -65,6 +65,14 @@ class RetentionSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class NotifySettings:
+    """How notifications by e-mail are sent."""
+
+    smtp: str | None = None  # "host" or "host:port" of a mail server that takes mail from this machine; None: no e-mail
+    sender: str | None = None  # address; None: trainmaster@ this host
+
+
+@dataclass(frozen=True, slots=True)
 class ProjectSettings:
     """Settings for the jobs of one project."""
 
@@ -91,6 +99,7 @@ class Configuration:
     tracking: TrackingSettings = TrackingSettings()
     nodes: NodeSettings = NodeSettings()
     retention: RetentionSettings = RetentionSettings()
+    notify: NotifySettings = NotifySettings()
     projects: dict[str, ProjectSettings] = field(default_factory=dict)
     idle_stop_s: float | None = None  # an embedded server without work or clients ends after this time
     source: Path | None = None  # the file it was read from
@@ -150,13 +159,14 @@ def parse(text: str, path: Path) -> Configuration:
     except (ValueError, RecursionError) as error:  # also for numbers with thousands of digits, and deeply nested lists
         raise UsageError(f"{path}: {error}", "TOML: https://toml.io") from None
     reader = _Reader(text, path)
-    reader.names(document, (), ("storage", "tracking", "nodes", "retention", "projects", "idle_stop_s"))
+    reader.names(document, (), ("storage", "tracking", "nodes", "retention", "notify", "projects", "idle_stop_s"))
     projects = reader.table(document, (), "projects")
     return Configuration(
         reader.section(StorageSettings, document, "storage"),
         reader.section(TrackingSettings, document, "tracking"),
         reader.section(NodeSettings, document, "nodes"),
         reader.section(RetentionSettings, document, "retention"),
+        reader.section(NotifySettings, document, "notify"),
         {name: reader.section(ProjectSettings, projects, name, ("projects",)) for name in projects},
         reader.value(document, (), "idle_stop_s", "float | None", None),
         path,

@@ -279,7 +279,7 @@ def test_origin_and_code_come_back_as_they_were_given(api: Api) -> None:
     assert shown["origin"] == {
         "user": "ann", "host": "laptop", "directory": "/project", "python": "", "variables": {"PATH": "/bin"},
         "git_commit": full_origin.git_commit, "git_dirty": True, "git_remote": None, "git_diff": None, "git_diff_bytes": 0,
-        "git_diff_cut": False, "umask": 0o027, "editable": {"mine": "/src/mine"},
+        "git_diff_cut": False, "umask": 0o027, "editable": {"mine": "/src/mine"}, "reads_params": None,
     }  # fmt: skip
     assert shown["code"] == {"digest": None, "files": 0, "bytes": 0, "linked": 0, "in_place": full_code.in_place}
     assert shown["command"] == "python 'a b.py'"
@@ -362,12 +362,13 @@ def test_the_interface_describes_itself(api: Api) -> None:
     paths = {rest.within(path): found for path, found in document["paths"].items()}
     assert {path for path in document["paths"] if not path.startswith("/api/v1/")} == {"/healthz", "/metrics"}
     assert {
-        "/jobs", "/jobs/batch", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/spec", "/jobs/{ref}/metrics", "/jobs/{ref}/logs", "/jobs/{ref}/events",
+        "/jobs", "/jobs/batch", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/spec", "/jobs/{ref}/metrics", "/jobs/{ref}/points",
+        "/jobs/{ref}/logs", "/jobs/{ref}/events",
         "/jobs/{ref}/watch", "/jobs/cancel", "/jobs/{ref}/cancel",
         "/jobs/{ref}/exec", "/jobs/{ref}/exec/{id}", "/jobs/{ref}/exec/{id}/input", "/jobs/{ref}/exec/{id}/stop", "/jobs/{ref}/exec/{id}/resize", "/jobs/{ref}/hold", "/jobs/{ref}/release", "/compare", "/notes", "/logbook", "/jobs/{ref}/artifacts", "/jobs/{ref}/artifacts/{path}",
         "/jobs/{ref}/requeue", "/jobs/{ref}/reproduce", "/jobs/{ref}/fork", "/jobs/{ref}/provenance", "/jobs/{ref}/diff",
         "/provenance/diffs/{sha256}",
-        "/nodes", "/nodes/{name}/drain", "/nodes/{name}/resume", "/nodes/{name}/lost", "/code", "/code/missing", "/healthz",
+        "/nodes", "/gpus", "/nodes/{name}/drain", "/nodes/{name}/resume", "/nodes/{name}/lost", "/code", "/code/missing", "/healthz",
         "/plan", "/queue", "/cluster", "/cluster/plan", "/history", "/storage", "/storage/gc", "/storage/prune", "/jobs/remove", "/usage", "/tickets", "/tokens", "/tokens/{name}", "/metrics", "/troubles", "/events/stream", "/jobs/{ref}/logs/stream",
     } == set(paths)  # fmt: skip
     assert all(operation["summary"] for methods in paths.values() for operation in methods.values())

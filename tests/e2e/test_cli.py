@@ -93,7 +93,7 @@ def tm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tm]:
 
 
 def test_the_first_run_starts_a_server_and_says_so(tm: Tm) -> None:
-    code, out, said = tm("run", "toy.yaml", "--set", "lr=3e-4", "--tag", "owner=ada")
+    code, out, said = tm("run", "toy.yaml", "--add-param", "lr=3e-4", "--tag", "owner=ada")
     assert (code, out.splitlines()) == (0, [f"step {step}/20 loss {1 / step:.4f}" for step in range(1, 21)])
     assert said.splitlines()[0].startswith("started a server on this machine: http://127.0.0.1:")
     assert said.splitlines()[-1].startswith("toy-1 succeeded after ")
@@ -183,7 +183,7 @@ def test_python_submits_the_same_job(tm: Tm, monkeypatch: pytest.MonkeyPatch) ->
     handle = trainmaster.submit("python train.py", name="same", ranks=2, checkpoint="out/ck-*.json", params={"lr": 0.1})
     assert handle.wait(60)["state"] == "succeeded"
     assert handle.logs(rank=0).count("step") == 20
-    assert tm("run", "--name", "same", "--ranks", "2", "--checkpoint", "out/ck-*.json", "--param", "lr=0.1", "--", "python train.py")[0] == 0
+    assert tm("run", "--name", "same", "--ranks", "2", "--checkpoint", "out/ck-*.json", "--add-param", "lr=0.1", "--", "python train.py")[0] == 0
     assert tm.json("show", "same-2")["spec"] == handle.show()["spec"]
     assert tm.json("show", "same-2")["code"] == handle.show()["code"]
 

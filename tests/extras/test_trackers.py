@@ -290,7 +290,7 @@ def test_a_job_killed_twice_is_one_finished_run_everywhere(tmp_path: Path) -> No
     with server(tmp_path, "--mlflow", home=home) as tm:
         url = json.loads((home / "server.json").read_text())["mlflow_url"]
         tm.file("train.py", PROGRAM)
-        job = tm.submit("--checkpoint", "out/at.json", "--artifact", "out/*.txt", "--param", "lr=0.1", "--", "python", "train.py")
+        job = tm.submit("--checkpoint", "out/at.json", "--artifact", "out/*.txt", "--add-param", "lr=0.1", "--", "python", "train.py")
         for attempt, least in ((1, 5), (2, 30)):
 
             def far_enough(attempt: int = attempt, least: int = least) -> bool:

@@ -266,11 +266,12 @@ def _candidates(attempt: int, index: int, n: int) -> list[ev.JobEvent]:
         ev.CheckpointStaged(attempt, f"c{n}", n, Part(0, "d", 1, 1)), ev.StopOrdered(StopFor.EVICT, "away"), GIVES_BACK,
         ev.ArtifactKept(attempt, index, Artifact("a", "d", 1, attempt)), ev.Foreseen(1.0, (2.0, float(n))),
         ev.Updated("ann", n % 5, float(n) or None, n % 2 == 0, "interactive", {"a": str(n), "b": None}),
+        ev.StartAllowed("x-0 ended"), ev.StartRefused("x-0", "x-0 has failed"),
     ]  # fmt: skip
 
 
 @settings(max_examples=examples(300, 3000), deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 1), st.booleans()), max_size=60))
+@given(st.lists(st.tuples(st.integers(0, 17), st.integers(0, 1), st.booleans()), max_size=60))
 def test_any_history_keeps_the_invariants_and_loses_no_effect(choices: list[tuple[int, int, bool]]) -> None:
     """Law: `pending` of the state after any history holds every effect given and not done yet."""
     job, _ = apply(None, "x-1", SUBMITTED, 0.0)

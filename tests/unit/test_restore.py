@@ -132,7 +132,7 @@ def test_when_all_are_corrupt_it_does_not_begin_anew(tmp_path: Path) -> None:
     points = committed(tmp_path, "ckpt.pkl", {"ckpt.pkl": pickle.dumps(25)})
     damage(points, "manifest")
     found = Restored()
-    with pytest.raises(ValueError, match=r"every checkpoint on record is corrupt.*0001-00001.*tm requeue digits-1"):
+    with pytest.raises(ValueError, match=r"every checkpoint on record is corrupt.*0001-00001.*tm rerun digits-1"):
         restore(second(tmp_path, "ckpt.pkl", points), found)
     assert found == Restored(bad=["0001-00001"])
     assert contents(tmp_path / "work") == {"ckpt.pkl": 25}

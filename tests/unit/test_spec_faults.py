@@ -60,7 +60,7 @@ TABLE = {
     "withn": (C + "placement: {withn: rack}\n", [("placement.withn", 2, 13, "within")]),
     "budget": (C + "budget: 200 USD\n", [("budget", 2, 1, None)]),
     "stages": (C + "stages: {smoke: {steps: 20}}\n", [("stages", 2, 1, None)]),
-    "notify": (C + "notify: [failed]\n", [("notify", 2, 1, None)]),
+    "notify": (C + "notify: [failed]\n", [("notify.to[0]", 2, 9, None)]),
     "secrets": (C + "environment:\n  secrets: [HF_TOKEN]\n", [("environment.secrets", 3, 3, None)]),
     "image": (C + "environment: {image: a}\n", [("environment.image", 2, 15, None)]),
     "interval": (C + "checkpoint: {interval: auto}\n", [("checkpoint.interval", 2, 24, None)]),

@@ -34,7 +34,7 @@ COMMANDS = {
     "why": ("trainmaster.cli.inspect.why:why", "Why a job waits, what would let it start, and when it will."),
     "queue": ("trainmaster.cli.inspect.queue:queue", "List waiting jobs in order, with start estimates."),
     "logs": ("trainmaster.cli.inspect.logs:logs", "Print a job's output, all attempts."),
-    "metrics": ("trainmaster.cli.inspect.metrics:metrics", "Show what is read from a program's output."),
+    "metrics": ("trainmaster.cli.inspect.metrics:metrics", "Show or export the metrics of jobs; try what is read from a log."),
     "artifacts": ("trainmaster.cli.inspect.artifacts:artifacts", "List a job's artifacts."),
     "get": ("trainmaster.cli.inspect.artifacts:get", "Download a job's artifacts: one, those that match, or all."),
     "compare": ("trainmaster.cli.inspect.compare:compare", "Compare jobs: differences, metrics and curves."),
@@ -43,11 +43,12 @@ COMMANDS = {
     "attach": ("trainmaster.cli.jobs.exec:attach", "Open a shell beside a live job, on its node."),
     "cancel": ("trainmaster.cli.jobs.cancel:cancel", "Cancel jobs."),
     "update": ("trainmaster.cli.jobs.update:update", "Change jobs: priority, time limit, class, tags."),
-    "requeue": ("trainmaster.cli.jobs.resubmit:requeue", "Run an ended job again."),
+    "rerun": ("trainmaster.cli.jobs.resubmit:rerun", "Run a job again: as it was, with changes, or from a checkpoint."),
     "reproduce": ("trainmaster.cli.jobs.resubmit:reproduce", "Run a job again and compare the results."),
     "hold": ("trainmaster.cli.jobs.hold:hold", "Keep waiting jobs from starting."),
     "release": ("trainmaster.cli.jobs.hold:release", "Release held jobs."),
     "nodes": ("trainmaster.cli.inspect.nodes:nodes", "Manage nodes: list, drain, resume, declare lost."),
+    "gpus": ("trainmaster.cli.inspect.nodes:gpus", "List GPUs: who uses them, and how much."),
     "usage": ("trainmaster.cli.inspect.usage:usage", "GPU-hours and cost, by project, member, day."),
     "apply": ("trainmaster.cli.admin.cluster:apply", "Apply a cluster configuration: pools, projects, quotas, classes."),
     "policy": ("trainmaster.cli.admin.cluster:policy", "Explain the cluster configuration."),
@@ -74,6 +75,7 @@ ALIASES = {  # command names of other systems; not listed in the help
     "scancel": ("cancel", ()),
     "kill": ("cancel", ()),
     "stop": ("cancel", ()),
+    "requeue": ("rerun", ()),
     "tail": ("logs", ("-f",)),
 }
 
@@ -143,9 +145,12 @@ def reject_repeated(command: click.Command, words: list[str], parent: click.Cont
         if single and order.count(param) > 1:
             raise UsageError(f"{param.opts[0]} is given more than once", "it has one value: give it once")
     if isinstance(command, click.Group) and rest:
-        inner = command.get_command(context, ALIASES.get(rest[0], rest)[0])
+        inner, left = command.get_command(context, ALIASES.get(rest[0], rest)[0]), rest[1:]
+        otherwise = getattr(command, "otherwise", None)
+        if inner is None and otherwise is not None:
+            inner, left = command.get_command(context, otherwise), rest
         if inner is not None:
-            reject_repeated(inner, rest[1:], context)
+            reject_repeated(inner, left, context)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

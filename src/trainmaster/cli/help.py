@@ -10,8 +10,8 @@ from trainmaster.cli.session import Session, offline
 GROUPS = {
     "Start": ("init", "run", "submit", "plan", "render"),
     "Look": ("ps", "show", "logs", "metrics", "why", "queue", "top", "wait", "compare", "artifacts", "get", "note", "get-spec"),
-    "Change": ("cancel", "update", "hold", "release", "requeue", "reproduce", "exec", "attach"),
-    "The cluster": ("nodes", "usage", "policy", "apply", "simulate", "export"),
+    "Change": ("cancel", "update", "hold", "release", "rerun", "reproduce", "exec", "attach"),
+    "The cluster": ("nodes", "gpus", "usage", "policy", "apply", "simulate", "export"),
     "The server and its disk": ("up", "down", "token", "storage", "rm", "prune", "backup", "restore", "doctor"),
     "The command line": ("help", "version", "config", "completion", "schema"),
 }

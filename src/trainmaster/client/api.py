@@ -5,7 +5,7 @@ import os
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 from urllib.parse import quote
 
@@ -24,7 +24,7 @@ STATES = ("held", "queued", "starting", "running", "stopping", "succeeded", "fai
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 POLL_S = 20.0  # duration of one long poll
 _RETRY_S = 0.3
-_ARTIFACTS_PAGE = 1000  # the server's maximum per page
+_ARTIFACTS_PAGE, _POINTS_PAGE = 1000, 50_000  # the server's maximum per page
 
 
 def new_key() -> str:
@@ -173,6 +173,14 @@ class Client:
     def metrics(self, ref: str, name: str | None = None) -> dict[str, list[list[float]]]:
         """Metric values by name, as `[step, value]` pairs."""
         return dict(self._get(_job(ref, "metrics"), name=name)["series"])
+
+    def gpus(self, period_s: float) -> Row:
+        """`{"gpus", "now_s", "period_s"}`: every GPU, its users, and how much it was used in the period before now."""
+        return self._get("/gpus", period_s=period_s)
+
+    def points(self, ref: str, name: str, after: int | None = None) -> Row:
+        """A page of a metric: `{"id", "name", "points": [[step, value, time_s, attempt]], "next"}`."""
+        return self._get(_job(ref, "points"), name=name, after=after, limit=_POINTS_PAGE)
 
     def logs(self, ref: str, **query: Unpack[LogFilter]) -> Row:
         """One page of log text: `{"chunks", "cursor", "state", "ended"}`."""
@@ -381,16 +389,6 @@ class Client:
 
     def _post(self, path: str, body: Mapping[str, Any]) -> Row:
         return self._connection.json(Call("POST", path, body=json.dumps(body).encode(), key=new_key()))
-
-
-def follow(client: Client, ref: str, **query: Unpack[LogFilter]) -> Iterator[Row]:
-    """Yield pages of a job's log until it has ended, also across restarts of the server; an empty page if nothing is new."""
-    while True:
-        page = client.persistently(lambda: client.logs(ref, **query))
-        query["after"], query["tail"] = page["cursor"], None
-        yield page
-        if page["ended"] and not page["chunks"]:
-            return
 
 
 def _job(ref: str, *rest: str) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,10 @@ from trainmaster.errors import UsageError
 from trainmaster.home import account_name
 from trainmaster.spec.shorthand import from_options
 
-OWN_CODE = ("workdir", "function")  # options that, like a command, give a fork code of its own
-
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes for the new job. With `command` and some options it gets code of its own."""
+    """Changes for the new job. With `own_code` it gets the code of a directory of the caller instead of its parent's."""
 
     options: Options = field(default_factory=lambda: Options())
     command: str | list[str] | None = None
@@ -28,20 +26,21 @@ class Changes:
     hold: str | None = None
     urgent: str | None = None  # the reason
     key: str | None = None  # Idempotency-Key; None: a fresh one
-
-    @property
-    def own_code(self) -> bool:
-        """Whether the new job has code of its own instead of its parent's."""
-        return self.command is not None or any(name in self.options for name in OWN_CODE)
+    own_code: bool = False
 
 
-def requeue(client: Client, ref: str, changes: Changes) -> Row:
-    """Run an ended job again; `{"id", "lineage"}`. Raises: ConflictError if it has not ended, UsageError, SpecError."""
-    parent = client.job(ref)
-    if changes.own_code:
-        message = "a requeued job has the code of the original"
-        raise UsageError(message, f"with code of its own: tm run --from {parent['id']} -- COMMAND")
-    return client.requeue(parent["id"], _body(parent, changes), changes.key or new_key())
+def rerun(client: Client, source: str, changes: Changes, say: Say, onward: bool = False) -> Row:
+    """Run a job again; `{"id", "lineage"}`. It starts where the original started, which must have ended.
+
+    `onward`, or a source `JOB@STEP`: it goes on from a checkpoint, also of a job that still runs.
+    Raises: ConflictError, NotFoundError, UsageError, SpecError.
+    """
+    ref, start = _start(source)
+    if onward or start:
+        return fork(client, source, changes, say)
+    parent, key = client.job(ref), changes.key or new_key()
+    made = _made(parent, changes)
+    return submit_prepared(client, made, lambda prepared: client.requeue(parent["id"], prepared.body, key), say)
 
 
 def reproduce(client: Client, ref: str, hold: str | None = None, key: str | None = None) -> Row:
@@ -58,7 +57,16 @@ def fork(client: Client, source: str, changes: Changes, say: Say, explain: Expla
     """
     ref, start = _start(source)
     parent, key = client.job(ref), changes.key or new_key()
-    body = {**_body(parent, changes), **start}
+
+    def send(prepared: Prepared) -> Row:
+        return client.fork(parent["id"], {**prepared.body, **start}, key)
+
+    return submit_prepared(client, _made(parent, changes), send, say, explain)
+
+
+def _made(parent: Row, changes: Changes) -> Callable[[], Prepared]:
+    """Makes the request for a job made from another, with code of its own if it is to have any."""
+    body = _body(parent, changes)
 
     def made() -> Prepared:
         if not changes.own_code:
@@ -66,7 +74,7 @@ def fork(client: Client, source: str, changes: Changes, say: Say, explain: Expla
         prepared = pack(_draft(parent, changes))
         return prepared._replace(body=body | {name: prepared.body.get(name) for name in ("origin", "code", "data")})
 
-    return submit_prepared(client, made, lambda prepared: client.fork(parent["id"], prepared.body, key), say, explain)
+    return made
 
 
 def _start(source: str) -> tuple[str, dict[str, Any]]:
@@ -112,6 +120,10 @@ def _draft(parent: Row, changes: Changes) -> Draft:
     checkpoint = mapping.get("checkpoint")
     path = checkpoint.get("path") if isinstance(checkpoint, Mapping) else None
     writes = {"path": path or spec["checkpoint"]["path"]}
-    wanted = {"checkpoint": writes, "artifacts": mapping.get("artifacts") or list(spec["artifacts"]), "data": spec["data"]}
+    wanted = {
+        "checkpoint": writes, "artifacts": mapping.get("artifacts") or list(spec["artifacts"]), "data": spec["data"],
+        "command": mapping.get("command") or spec["command"], "python": mapping.get("python") or spec["python"],
+        "roles": spec["roles"], "params": {**spec["params"], **(mapping.get("params") or {})},
+    }  # fmt: skip
     directory = changes.options.get("workdir") or "."
     return Draft(wanted, existing(Path(directory).expanduser()), False, changes.hold)

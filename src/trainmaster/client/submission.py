@@ -10,13 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
-from trainmaster.client.api import Client, Row, follow, new_key, server_known
+from trainmaster.client.api import Client, Row, new_key, server_known
 from trainmaster.client.code_copy.gather import Gathered, gather, pack_zip
 from trainmaster.client.code_copy.git import Differ, Patch, recorded
 from trainmaster.client.code_copy.listing import MIB, git_state
 from trainmaster.client.goes_along import editable_outside, goes_along, notable
+from trainmaster.client.log_pages import follow, pages
 from trainmaster.client.origin import origin
 from trainmaster.client.settings import DEFAULT_PROJECT, code_paths, default_project, default_tags
+from trainmaster.client.start_options import Array, start_of
 from trainmaster.errors import ChangedError, ConflictError, OperationError, UsageError
 from trainmaster.spec.shorthand import from_options
 from trainmaster.wire.code import digest
@@ -67,6 +69,8 @@ class Options(TypedDict, total=False):
     mode: str
     tags: Mapping[str, str] | Sequence[str]
     artifacts: Sequence[str]
+    notify: Sequence[str]  # https://…, an e-mail address, or run:COMMAND
+    notify_on: str  # end or failure
     workdir: str
 
 
@@ -77,6 +81,8 @@ class Submission(Options, total=False):
     hold: str | None
     urgent: str | None  # the reason
     key: str | None  # Idempotency-Key: the same key never makes a second job; None: a fresh one
+    after: Sequence[str]  # JOB, JOB:ok, JOB:any or JOB:failed: other jobs that must end first
+    begin: str | float  # 22:00, a date, +2h, or seconds since the epoch
     client: Client
 
 
@@ -91,12 +97,15 @@ class Draft(NamedTuple):
     urgent: str | None = None  # the reason
     key: str | None = None  # Idempotency-Key; None: a fresh one
     notes: tuple[str, ...] = ()  # what a batch script of Slurm means here
+    set_params: tuple[str, ...] = ()  # parameters set by hand: refused if nothing would read them
+    start: Mapping[str, Any] | None = None  # its start conditions, as in a request
+    array: Array | None = None
 
 
 class Prepared(NamedTuple):
     """A complete submission: the request body, the gathered code (None: in place), the patch to the commit.
 
-    `along`: all that goes along (`goes_along`). `notes`: what is said of it at a submit.
+    `along`: all that goes along (`goes_along`). `notes`: what is said of it at a submit. `doubts`: what is said in any case.
     """
 
     body: dict[str, Any]
@@ -104,6 +113,7 @@ class Prepared(NamedTuple):
     patch: Patch | None = None
     along: Mapping[str, Any] = MappingProxyType({})
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 class JobHandle(NamedTuple):
@@ -139,17 +149,6 @@ class JobHandle(NamedTuple):
         self.client.cancel(self.id, reason)
 
 
-def pages(client: Client, ref: str, rank: int | None = None) -> Iterator[Row]:
-    """Pages of a log, up to its present end."""
-    after: str | None = None
-    while True:
-        page = client.logs(ref, rank=rank, after=after)
-        if not page["chunks"]:
-            return
-        yield page
-        after = page["cursor"]
-
-
 def draft_command(
     command: str | Sequence[str] | None, options: Options, in_place: bool = False, hold: str | None = None
 ) -> Draft:
@@ -182,6 +181,20 @@ def send(client: Client, draft: Draft, say: Say = _quiet, explain: Explain | Non
     return submit_prepared(client, lambda: pack(draft), lambda prepared: client.submit(prepared.body, key), say, explain)
 
 
+def send_array(client: Client, draft: Draft, array: Array, say: Say = _quiet, explain: Explain | None = None) -> list[str]:
+    """Submit a draft as an array: one job for each index, all or none; returns the ids in order. Raises: errors of `send`."""
+    key = draft.key or new_key()
+
+    def bodies(prepared: Prepared) -> list[dict[str, Any]]:
+        turn = {"array": key, "at_most": array.at_most} if array.at_most else {}
+        start = {**(draft.start or {}), **turn}
+        spec = prepared.body["spec"]
+        body = {**prepared.body, "start": start} if start else prepared.body
+        return [{**body, "spec": {**spec, "index": index}} for index in array.indices]
+
+    return submit_prepared(client, lambda: pack(draft), lambda made: client.submit_batch(bodies(made), key), say, explain)
+
+
 def submit_prepared(
     client: Client,
     make: Callable[[], Prepared],
@@ -206,7 +219,7 @@ def submit_prepared(
             break
     if explain is not None:
         explain(prepared.along)
-    for note in prepared.notes if explain is None else ():
+    for note in (*prepared.doubts, *(prepared.notes if explain is None else ())):
         say(note)
     return answer
 
@@ -240,7 +253,7 @@ def pack(draft: Draft) -> Prepared:
     Raises: SpecError (the requirements file or the interpreter does not exist), UsageError, TooLargeError, OperationError.
     """
     if draft.spec.get("environment"):
-        from trainmaster.client.environment_checks import check  # noqa: PLC0415  # few jobs name one
+        from trainmaster.client.checks.environment import check  # noqa: PLC0415  # few jobs name one
 
         check(draft.spec, draft.directory, draft.file)
     gathered: Gathered | None = None
@@ -253,15 +266,25 @@ def pack(draft: Draft) -> Prepared:
         code, git, patch = _code(gathered), (gathered.git_commit, gathered.git_dirty), gathered.git_patch
     place = {**origin(draft.directory, git), **recorded(str(draft.directory), git[0], patch)}
     place["editable"] = {} if draft.in_place else editable_outside(draft.spec, place["variables"], place["directory"])
+    doubts: list[str] = []
+    if draft.spec.get("params"):
+        from trainmaster.client.checks.param_readers import check_set, reads_params  # noqa: PLC0415  # few jobs have parameters
+
+        reads = reads_params(draft.spec, gathered)
+        doubts = check_set(draft.spec, draft.set_params, reads)
+        if reads is False:
+            place["reads_params"] = False
     body: dict[str, Any] = {"spec": _settled(draft), "origin": place, "code": code, "hold": draft.hold}
     if draft.urgent is not None:
         body["urgent"] = draft.urgent
+    if draft.start is not None:
+        body["start"] = draft.start
     if draft.spec.get("data"):
         from trainmaster.client.data import versions  # noqa: PLC0415  # few jobs declare data
 
         body["data"] = versions(draft.spec, draft.directory)
     notes = notable(gathered, place["editable"]) if gathered is not None else []
-    return Prepared(body, gathered, patch, goes_along(gathered, draft.spec, place), tuple(notes))
+    return Prepared(body, gathered, patch, goes_along(gathered, draft.spec, place), tuple(notes), tuple(doubts))
 
 
 def _settled(draft: Draft) -> Mapping[str, Any]:
@@ -326,7 +349,8 @@ def submit(command: str | Sequence[str] | None = None, **options: Unpack[Submiss
     given: dict[str, Any] = dict(options)
     in_place, hold, client = given.pop("in_place", False), given.pop("hold", None), given.pop("client", None)
     urgent, key = given.pop("urgent", None), given.pop("key", None)
-    draft = draft_command(command, given, in_place, hold)._replace(urgent=urgent, key=key)  # type: ignore[arg-type]
+    start = start_of(given.pop("after", ()), given.pop("begin", None))
+    draft = draft_command(command, given, in_place, hold)._replace(urgent=urgent, key=key, start=start)  # type: ignore[arg-type]
     if client is None and not server_known():
         from trainmaster.spec.document import from_mapping  # noqa: PLC0415  # a running server would validate it
 

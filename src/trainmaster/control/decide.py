@@ -1,15 +1,27 @@
 """Turns decisions into events: verdicts on ended attempts, time limits, and the scheduler's plan."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from random import Random
 
 from trainmaster.control import charging
 from trainmaster.control.world import Batch
-from trainmaster.model.events import AttemptEnded, Placed, Planned, PromiseBroken, Promised, StopOrdered, Waited, Warned
+from trainmaster.model.events import (
+    AttemptEnded,
+    Placed,
+    Planned,
+    PromiseBroken,
+    Promised,
+    StartAllowed,
+    StartRefused,
+    StopOrdered,
+    Waited,
+    Warned,
+)
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodePhase, State, StopFor
 from trainmaster.model.nodes import Node
+from trainmaster.model.options.start_conditions import Dependency, StartConditions, When, waiting_text
 from trainmaster.recovery.restart_policy import verdict_of
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.nouns import allocation
@@ -18,6 +30,8 @@ from trainmaster.scheduling.snapshot import Handover
 from trainmaster.scheduling.words import given_up, length
 
 HEARD_WITHIN_S = 60.0  # a running agent that can reach the server reports within this time
+_ENDS = {When.OK: (State.SUCCEEDED,), When.ANY: (State.SUCCEEDED, State.FAILED, State.CANCELLED), When.FAILED: (State.FAILED,)}
+_VERBS = {State.SUCCEEDED: "has succeeded", State.FAILED: "has failed", State.CANCELLED: "was cancelled"}
 Heard = Callable[[AgentKey], float | None]  # time of an agent's last heartbeat, in seconds since the epoch
 MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # followed by the id of the preempting job
 
@@ -29,6 +43,54 @@ def settle(batch: Batch, rng: Random, heard: Heard) -> None:
         if job.state.live and job.attempt is not None and all(n.phase is NodePhase.ENDED for n in job.attempt.nodes):
             ran_s = _ran_s(job_id, job.attempt, batch.now_s, heard)
             batch.record(job_id, AttemptEnded(job.attempt.number, verdict_of(job, rng), ran_s))
+
+
+def settle_starts(batch: Batch) -> None:
+    """Let blocked jobs start, cancel those that never can, and update the reasons of the others."""
+    gate = batch.world.gate
+    while due := gate.take_due(batch.now_s):  # a job that is cancelled here may be what others wait for
+        found = [job for id in due if (job := batch.world.jobs.get(id)) is not None]
+        for job in sorted(found, key=lambda one: one.seq):
+            if job.blocked and job.start is not None:
+                _look_at(batch, job, job.start)
+
+
+def _look_at(batch: Batch, job: Job, conditions: StartConditions) -> None:
+    left = []
+    for one in conditions.after:
+        parent = batch.known(one.job)
+        if parent is None or not parent.state.ended:  # one that the log does not know: wait, do not cancel
+            left.append(one)
+        elif parent.state not in _ENDS[one.when]:
+            batch.record(job.id, StartRefused(one.job, _refusal(one, parent.state)))
+            return
+    unmet = StartConditions(
+        tuple(left),
+        conditions.begin_s if conditions.begin_s is not None and batch.now_s < conditions.begin_s else None,
+        conditions.array,
+        0 if batch.world.gate.has_turn(conditions) else conditions.at_most,
+        conditions.relative,
+    )
+    if not unmet:
+        batch.record(job.id, StartAllowed("; ".join(_met(conditions))))
+        return
+    reason = waiting_text(unmet)
+    if not job.hold and job.reason != reason:
+        batch.record(job.id, Waited(reason))
+
+
+def _refusal(one: Dependency, state: State) -> str:
+    wanted = {When.OK: "success", When.ANY: "end", When.FAILED: "failure"}[one.when]
+    return f"{one.job} {_VERBS[state]}, and this job was to start only after its {wanted}"
+
+
+def _met(conditions: StartConditions) -> Iterator[str]:
+    if conditions.after:
+        yield f"{' and '.join(one.job for one in conditions.after)} ended"
+    if conditions.begin_s is not None:
+        yield "its begin time has come"
+    if conditions.at_most:
+        yield "it is its turn in its array"
 
 
 def _ran_s(job_id: str, attempt: Attempt, now_s: float, heard: Heard) -> float | None:

@@ -145,6 +145,7 @@ class ControlLoop:
         if limit_s == 0.0:
             self.probe, limit_s = True, None
         decide.clear_windows(batch)
+        decide.settle_starts(batch)
         self._plan(batch)
         if not self._commit(batch, cursor):
             return BEAT_S
@@ -254,6 +255,9 @@ class ControlLoop:
         waits = [self._next_beat_s - now_s]
         if limit_s is not None:
             waits.append(limit_s)
+        begin_s = self.world.gate.next_begin_s()
+        if begin_s is not None:
+            waits.append(begin_s - now_s)
         due = [turn_s - now_s for task in self.world.waiting.values() for turn_s in task.turns_s if turn_s > now_s]
         if due:
             waits.append(min(due))

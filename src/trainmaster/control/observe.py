@@ -24,9 +24,10 @@ _NUMBERED = (ev.CheckpointStaged, ev.ArtifactKept, ev.NotKept, ev.Warned, ev.Run
 def take(batch: Batch, row: InboxRow) -> str | None:
     """Record what one inbox row asks or reports. Returns a log message if it was dropped."""
     match row.command:
-        case cmd.SubmitJob(job, spec, origin, code, hold, data, lineage, urgent, member):
+        case cmd.SubmitJob(job, spec, origin, code, hold, data, lineage, urgent, member, start):
             hold = _deleted_meanwhile(batch, lineage) or hold
-            batch.record(job, ev.Submitted(row.seq, spec, origin, code, row.received_s, hold, data, lineage, urgent, member))
+            made = (spec, origin, code, row.received_s, hold, data, lineage, urgent, member, start)
+            batch.record(job, ev.Submitted(row.seq, *made))
         case cmd.CancelJob(job, by, reason, grace_s):
             batch.record(job, ev.CancelRequested(by, reason, grace_s))
         case cmd.HoldJob(job, by, reason):
@@ -53,6 +54,11 @@ def take(batch: Batch, row: InboxRow) -> str | None:
             batch.record(job, ev.CommandRun(attempt, by, command, node_index, rank, role))
         case cmd.RecordForecast(job, waits_s):
             batch.record(job, ev.Foreseen(row.received_s, waits_s))
+        case cmd.WarnJob(job, topic, text):
+            batch.recall(job)
+            known = batch.world.jobs.get(job)
+            if known is not None:
+                batch.record(job, ev.Warned(known.attempt.number if known.attempt else 0, CONTROL, topic, text))
         case cmd.AgentReport(key, report):
             return take_report(batch, AgentKey.parse(key), report)
         case cmd.Unreadable(kind, fault):

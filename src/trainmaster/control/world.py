@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainmaster.control import charging
+from trainmaster.control.start_gate import StartGate
 from trainmaster.lifecycle.effects import Effect
 from trainmaster.lifecycle.machine import accepts, apply
 from trainmaster.lifecycle.nodes import apply_node
@@ -52,6 +53,7 @@ class World:
     usage: dict[Member, Account] = field(default_factory=dict)  # of ended attempts
     ended: list[Past] = field(default_factory=list)  # jobs that ran and are over, without those `forgotten`
     ended_ever: int = 0  # number of jobs that ran and are over
+    gate: StartGate = field(default_factory=StartGate, compare=False)  # jobs that may not start yet
     sites_hold_s: float = field(default=FOREVER, compare=False)  # `sites` are valid until then: a maintenance window changes
     last_seq: int = 0
     inbox_cursor: int = 0
@@ -78,6 +80,7 @@ class World:
             self._remember(nouns.past(job))
         self._queue(job)
         self._run(job)
+        self.gate.update(job)
         return over
 
     def _queue(self, job: Job) -> None:

@@ -6,10 +6,11 @@ from trainmaster.lifecycle.transitions import Change
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.events import ClockSet, JobEvent
 from trainmaster.model.job import Attempt, Job
+from trainmaster.model.options.start_conditions import StartConditions
 
 
 def move_dates(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Law: the difference between any two dates of the job is unchanged."""
+    """Law: the difference between any two dates of the job is unchanged, except a begin that a person gave as a date."""
     assert isinstance(event, ClockSet)
     by_s = event.by_s
     return replace(
@@ -17,6 +18,7 @@ def move_dates(job: Job, event: JobEvent, now_s: float) -> Change:
         created_s=job.created_s + by_s,
         queued_s=job.queued_s + by_s,
         not_before_s=job.not_before_s + by_s if job.not_before_s else 0.0,
+        start=_moved_start(job.start, by_s),
         started_s=_moved(job.started_s, by_s),
         ended_s=_moved(job.ended_s, by_s),
         attempt=None if job.attempt is None else moved_attempt(job.attempt, by_s),
@@ -41,6 +43,12 @@ def moved_attempt(attempt: Attempt, by_s: float) -> Attempt:
 
 def _moved(time_s: float | None, by_s: float) -> float | None:
     return None if time_s is None else time_s + by_s
+
+
+def _moved_start(start: StartConditions | None, by_s: float) -> StartConditions | None:
+    """A begin that was given as a date stays what it was."""
+    moves = start is not None and start.relative
+    return replace(start, begin_s=_moved(start.begin_s, by_s)) if start is not None and moves else start
 
 
 def _moved_checkpoint(one: Checkpoint, by_s: float) -> Checkpoint:

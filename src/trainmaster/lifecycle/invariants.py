@@ -24,6 +24,8 @@ def violations(job: Job) -> list[str]:
             found.append("has another number of agents than of nodes")
     if job.promised is not None and job.state is not State.QUEUED:
         found.append(f"is {job.state} and has nodes reserved for it")
+    if job.blocked and job.state is not State.HELD:
+        found.append(f"is {job.state} although its start conditions are not met")
     if job.keeps and job.promised is None:
         found.append("keeps nodes that are not reserved for it")
     if job.restarts_program > job.spec.restarts.program or job.restarts_infrastructure > job.spec.restarts.infrastructure:

@@ -4,6 +4,7 @@ from trainmaster.lifecycle.effects import Effect
 from trainmaster.lifecycle.table import TABLE
 from trainmaster.model.events import JobEvent, Submitted
 from trainmaster.model.job import Job, State
+from trainmaster.model.options.start_conditions import waiting_text
 
 
 class TransitionError(ValueError):
@@ -12,12 +13,14 @@ class TransitionError(ValueError):
 
 def submit(job_id: str, event: Submitted, now_s: float) -> Job:
     """The job created by its submission."""
-    state = State.HELD if event.held else State.QUEUED
+    start = event.start or None
+    state = State.QUEUED if event.held is None and start is None else State.HELD
+    reason = event.held or ("queued" if start is None else waiting_text(start))
     return Job(
         id=job_id, seq=event.seq, spec=event.spec, origin=event.origin, code=event.code, created_s=event.created_s,
-        state=state, reason=event.held or "queued", queued_s=now_s, lineage=event.lineage, data=event.data,
+        state=state, reason=reason, queued_s=now_s, lineage=event.lineage, data=event.data,
         urgent=event.urgent,
-        member=event.member,
+        member=event.member, start=start, blocked=start is not None, hold=event.held or "",
     )  # fmt: skip
 
 

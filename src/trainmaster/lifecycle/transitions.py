@@ -21,11 +21,14 @@ from trainmaster.model.events import (
     Promised,
     Released,
     RendezvousChosen,
+    StartAllowed,
+    StartRefused,
     StopOrdered,
     Waited,
 )
 from trainmaster.model.job import Attempt, Cause, Forecast, Job, NodePhase, NodeRun, RestartBudget, State, StopFor
 from trainmaster.model.nodes import Allocation
+from trainmaster.model.options.start_conditions import waiting_text
 from trainmaster.wire.names import STALLED
 
 Change = tuple[Job, tuple[Effect, ...]]
@@ -54,19 +57,42 @@ def hold(job: Job, event: JobEvent, now_s: float) -> Change:
     """Move a waiting job to `held`."""
     assert isinstance(event, Held)
     reason = f"held by {event.by}" + (f": {event.reason}" if event.reason else "")
-    return replace(job, state=State.HELD, reason=reason, promised=None, keeps=False), ()
+    return replace(job, state=State.HELD, reason=reason, hold=reason, promised=None, keeps=False), ()
 
 
 def release(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Move a held job to the queue."""
+    """Move a held job to the queue. One that also has start conditions still waits for them; a second release drops them."""
     assert isinstance(event, Released)
-    return replace(job, state=State.QUEUED, reason="queued", queued_s=now_s), ()
+    if job.blocked and job.hold and job.start is not None:
+        return replace(job, hold="", reason=waiting_text(job.start)), ()
+    if job.blocked:
+        return replace(_queued(job, now_s), start=None), ()
+    if job.start is not None and job.start.at_most:  # its turn may be taken
+        return replace(job, hold="", blocked=True, reason=waiting_text(job.start)), ()
+    return _queued(job, now_s), ()
+
+
+def _queued(job: Job, now_s: float) -> Job:
+    return replace(job, state=State.QUEUED, reason="queued", queued_s=now_s, blocked=False, hold="")
+
+
+def allow_start(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Move a job whose start conditions are met to the queue, unless a person holds it."""
+    assert isinstance(event, StartAllowed)
+    return (replace(job, blocked=False, reason=job.hold) if job.hold else _queued(job, now_s)), ()
+
+
+def refuse_start(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Cancel a job whose start conditions can never be met."""
+    assert isinstance(event, StartRefused)
+    return replace(job, state=State.CANCELLED, reason=event.reason, ended_s=now_s, blocked=False), ()
 
 
 def cancel_waiting(job: Job, event: JobEvent, now_s: float) -> Change:
     """Cancel a waiting job. It has no processes, so it is over at once."""
     assert isinstance(event, CancelRequested)
-    return replace(job, state=State.CANCELLED, reason=_cancelled_by(event), ended_s=now_s, promised=None, keeps=False), ()
+    reason = _cancelled_by(event)
+    return replace(job, state=State.CANCELLED, reason=reason, ended_s=now_s, promised=None, keeps=False, blocked=False), ()
 
 
 def cancel_live(job: Job, event: JobEvent, now_s: float) -> Change:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import NodeState
+from trainmaster.model.options.start_conditions import StartConditions
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
 
 
@@ -21,6 +22,7 @@ class SubmitJob:
     lineage: Lineage | None = None
     urgent: Urgency | None = None
     member: str = ""  # the job's owner, from the token of the submission
+    start: StartConditions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,15 @@ class RecordForecast:
 
 
 @dataclass(frozen=True, slots=True)
+class WarnJob:
+    """Record a problem of a job that the api noticed; an empty text withdraws it."""
+
+    job: str
+    topic: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentReport:
     """One report of an agent, as `trainmaster.wire.messages` defines it; the key's attempt is the fence."""
 
@@ -160,6 +171,7 @@ Command = (
     | GiveUpBytes
     | RecordCommand
     | RecordForecast
+    | WarnJob
     | AgentReport
 )
 COMMANDS: dict[str, type] = {
@@ -169,6 +181,7 @@ COMMANDS: dict[str, type] = {
         GiveUpBytes,
         RecordCommand,
         RecordForecast,
+        WarnJob,
         AgentReport,
     )
 }  # fmt: skip

@@ -15,6 +15,7 @@ from trainmaster.model.job import Outcome, StopFor, Verdict
 from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation
+from trainmaster.model.options.start_conditions import StartConditions
 from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
 
@@ -33,6 +34,7 @@ class Submitted:
     lineage: Lineage | None = None
     urgent: Urgency | None = None
     member: str = ""  # the job's owner, from the token of the submission; empty in logs from before tokens had roles
+    start: StartConditions | None = None  # what it waits for before it joins the queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,21 @@ class CancelRequested:
 class Waited:
     """The scheduler left the job waiting. Written only when the reason changes."""
 
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartAllowed:
+    """The start conditions of a held job are met."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartRefused:
+    """The start conditions of a held job can never be met: `job` ended otherwise than they require."""
+
+    job: str
     reason: str
 
 
@@ -331,6 +348,8 @@ JobEvent = (
     | Held
     | Released
     | Updated
+    | StartAllowed
+    | StartRefused
     | CancelRequested
     | Waited
     | Promised
@@ -364,8 +383,8 @@ Event = JobEvent | ClusterEvent
 EVENTS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        Submitted, Held, Released, Updated, CancelRequested, Waited, Promised, PromiseBroken, Placed, PreparationBegan,
-        Foreseen, RendezvousChosen, NodeStarted,
+        Submitted, Held, Released, Updated, StartAllowed, StartRefused, CancelRequested, Waited, Promised, PromiseBroken,
+        Placed, PreparationBegan, Foreseen, RendezvousChosen, NodeStarted,
         EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, BytesGivenUp,
         BytesRemoved, ArtifactKept, NotKept,
         Warned, Noted, RunDataLogged, ProgressSeen, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet,

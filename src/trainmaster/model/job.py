@@ -8,6 +8,7 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.ledger import Rate
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Allocation
+from trainmaster.model.options.start_conditions import StartConditions
 from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
 
@@ -281,6 +282,9 @@ class Job:
     run_tags: dict[str, str] = field(default_factory=dict)  # logged by the program; each keeps its last value
     urgent: Urgency | None = None
     forecast: Forecast | None = None  # the first one, to calibrate others
+    start: StartConditions | None = None
+    blocked: bool = False  # held until its start conditions are met
+    hold: str = ""  # the reason of a person who holds it
     member: str = ""  # owner, from the token of the submission; empty for jobs from before tokens had roles
 
     @property

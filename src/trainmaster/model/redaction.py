@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from trainmaster.model.options import notify_targets
 from trainmaster.model.spec import JobSpec, Origin
 
 HIDDEN = "(hidden)"
@@ -195,6 +196,7 @@ def shown(spec: JobSpec, own: bool = False) -> JobSpec:
         tags=values(spec.tags),
         roles={name: replace(role, command=command(role.command)) for name, role in spec.roles.items()},
         data={name: text(uri) for name, uri in spec.data.items()},
+        notify=replace(spec.notify, to=tuple(line(notify_targets.shown(one)) for one in spec.notify.to)),
     )
 
 

@@ -168,6 +168,14 @@ class PlacementSpec:
     speed: Counts = ()  # relative speed of a GPU of each kind for this job; kinds not named have their pool's speed
 
 
+@dataclass(frozen=True, slots=True)
+class NotifySpec:
+    """Who is told when the job has ended (`model.options.notify_targets`); `on`: `end`, or only `failure`."""
+
+    to: tuple[str, ...] = ()
+    on: str = "end"
+
+
 START_LIMIT_S = 1800.0  # default time from an attempt's placement to the start of its ranks
 
 
@@ -196,6 +204,8 @@ class JobSpec:
     data: dict[str, str] = field(default_factory=dict)  # name -> path (absolute, or relative to the work directory) or URL
     work: str = "training"  # its workload class (`class` in a file)
     placement: PlacementSpec = PlacementSpec()
+    index: int | None = None  # of a task of an array
+    notify: NotifySpec = NotifySpec()
 
     @property
     def line(self) -> str:
@@ -234,6 +244,7 @@ class Origin:
     git_diff_cut: bool = False  # the stored patch is incomplete
     umask: int | None = None  # of the submitting process; None: unknown, the server's own holds
     editable: dict[str, str] = field(default_factory=dict)  # editable installs whose source is not in the copy -> the source
+    reads_params: bool | None = None  # whether a file of the code mentions where parameters are read from; None: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ class JobIndex(Protocol):
         """The number of jobs in each state that is not over, zeros included."""
         ...
 
+    def ends_after(self, after_seq: int, limit: int) -> tuple[list[str], int]:
+        """Jobs that may have ended by an event after `after_seq`, in order, and the number up to which that is complete."""
+        ...
+
     def numbers(self) -> dict[str, int]:
         """The highest job number of each experiment, for `Inbox.keep_ahead`."""
         ...

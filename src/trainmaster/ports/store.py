@@ -347,6 +347,10 @@ class MetricStore(Protocol):
         """(step, value) of the lowest rank that has the metric, by step (else numbered from 0), thinned evenly to `limit`."""
         ...
 
+    def points(self, job: str, name: str, after: int | None, limit: int) -> list[tuple[int, float, float, int]]:
+        """(step, value, time_s, attempt) of the same curve, not thinned: those of steps after `after`."""
+        ...
+
     def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:
         """(step, value, time_s) of the smallest or largest value, of the same rank as in `series`. NaN is never best."""
         ...

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainmaster.errors import UsageError
+from trainmaster.model.options.placeholders import commands_of, names_in
 from trainmaster.model.spec import JobSpec
 from trainmaster.spec.document import from_mapping
 from trainmaster.spec.faults import nearest
@@ -39,15 +40,17 @@ def remade(spec: JobSpec, mapping: dict[str, Any], changes: Mapping[str, Any]) -
 
 
 def only_known_params(spec: JobSpec, changes: Mapping[str, Any], job: str) -> None:
-    """Reject a parameter that the job does not have. Raises: UsageError with the most similar name."""
-    given = changes.get("params")
-    unknown = [name for name in given if name not in spec.params] if isinstance(given, Mapping) else []
+    """Reject a parameter that neither the job nor its (new) command has. Raises: UsageError with the most similar name."""
+    given, command = changes.get("params"), changes.get("command")
+    commands = commands_of(spec) if command is None else (command if isinstance(command, str) else tuple(map(str, command)),)
+    known = frozenset(spec.params).union(*(names_in(one) for one in commands))
+    unknown = [name for name in given if name not in known] if isinstance(given, Mapping) else []
     if not unknown:
         return
     name = str(unknown[0])
     add = f"a new one: --add-param {name}=…"
     if not spec.params:
-        other = "its command takes its own arguments: give another one after --"
+        other = f"give a command that takes it: tm rerun {job} --set {name}=… -- python train.py --{name} {{{name}}}"
         raise UsageError(f"{job} has no parameters, so {name!r} would change nothing", f"{other}   {add}")
     near = nearest(name, list(spec.params))
     hint = f"did you mean {near!r}?" if near else f"it has {', '.join(spec.params)}"

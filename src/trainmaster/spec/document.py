@@ -21,6 +21,7 @@ from trainmaster.model.spec import (
     JobSpec,
     MetricsSpec,
     Mode,
+    NotifySpec,
     PlacementSpec,
     Resources,
     Restarts,
@@ -295,6 +296,8 @@ def _complete(fields: JobFields) -> JobSpec:
         data=fields.data,
         work=fields.work,
         placement=_placement(fields.placement),
+        index=fields.index,
+        notify=NotifySpec(tuple(dict.fromkeys(fields.notify.to)), fields.notify.on),
     )
 
 

@@ -49,6 +49,10 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["start_limit"] = spec.start_limit_s
     if spec.roles:
         mapping["roles"] = {name: _role(role) for name, role in spec.roles.items()}
+    if spec.notify.to:
+        mapping["notify"] = {"to": list(spec.notify.to), "on": spec.notify.on}
+    if spec.index is not None:
+        mapping["index"] = spec.index
     if spec.data:
         mapping["data"] = dict(spec.data)
     return mapping

@@ -37,6 +37,8 @@ _PLACES: dict[str, tuple[str, ...]] = {  # option -> field
     "params": ("params",),
     "tags": ("tags",),
     "artifacts": ("artifacts",),
+    "notify": ("notify", "to"),
+    "notify_on": ("notify", "on"),
 }
 _NUMBERS = frozenset(
     (
@@ -104,7 +106,7 @@ def _value(option: str, value: Any) -> Any:
         texts = [value] if isinstance(value, str) else value
         pairs = dict(_pair(option, text) for text in texts)
         return {name: _scalar(text) for name, text in pairs.items()} if option in _PAIRS_OF_SCALARS else pairs
-    if option == "artifacts":
+    if option in ("artifacts", "notify"):
         return [value] if isinstance(value, str) else list(value)
     if option == "gpus" and isinstance(value, str) and "," in value:
         return [text.strip() for text in value.split(",")]

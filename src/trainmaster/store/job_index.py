@@ -24,7 +24,10 @@ _RECENT = 200  # newest jobs that are searched for similar names
 _BEYOND = "\U0010ffff"  # sorts after every character of an id
 _SEQ_MAX = 2**63 - 1
 
-_job, _label = schema.job, schema.label
+
+_ENDING = ("AttemptEnded", "CancelRequested", "StartRefused")  # events by which a job may end
+
+_job, _label, _event = schema.job, schema.label, schema.event
 # Built once: a request may name thousands of jobs, and building a query costs more than running it.
 _NEWEST = select(_job.c.id).order_by(_job.c.seq.desc()).limit(1)
 _BY_ID = select(_job.c.id).where(_job.c.id == bindparam("wanted")).limit(1)
@@ -88,6 +91,15 @@ class JobFinder:
         with self._database.reading() as connection:
             found = {row[0]: row[1] for row in connection.execute(query)}
         return {state: found.get(state.value, 0) for state in going}
+
+    def ends_after(self, after_seq: int, limit: int) -> tuple[list[str], int]:
+        """See the port. Linear in the events after `after_seq`."""
+        ends = select(_event.c.seq, _event.c.job).where(_event.c.seq > after_seq, _event.c.type.in_(_ENDING))
+        with self._database.reading() as connection:
+            last_seq = connection.scalar(select(func.max(_event.c.seq))) or 0
+            rows = connection.execute(ends.where(_event.c.seq <= last_seq).order_by(_event.c.seq).limit(limit)).all()
+        jobs = list(dict.fromkeys(job for _, job in rows))
+        return jobs, (rows[-1][0] if len(rows) == limit else last_seq)
 
     def numbers(self) -> dict[str, int]:
         """The highest job number of each experiment. With `Inbox.keep_ahead`, no id is ever assigned twice."""

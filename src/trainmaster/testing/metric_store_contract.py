@@ -43,6 +43,19 @@ class MetricStoreContract:
         assert open_metrics(read_only=True).series("digits-1", "loss") == [(1, 0.1), (2, 0.2), (3, 0.3), (5, 0.5)]
         assert metrics.series("digits-1", "accuracy") == [(2, 9.0)]
 
+    def test_all_points_in_pages(self, metrics: MetricStore, open_metrics: OpenMetrics) -> None:
+        assert metrics.points("digits-1", "loss", None, 10) == []
+        metrics.write([point(step, step / 10, time_s=100.0 + step) for step in range(-2, 5)], [])
+        metrics.write([point(4, 9.0, attempt=2, time_s=200.0), point(0, math.nan, attempt=2, time_s=201.0, rank=0)], [])
+        metrics.write([point(7, 1.0, rank=1, attempt=2), MetricPoint("digits-1", 2, 0, None, "lr", 0.5, 1.0)], [])
+        reader = open_metrics(read_only=True)
+        first = reader.points("digits-1", "loss", None, 3)
+        assert first[:2] == [(-2, -0.2, 98.0, 1), (-1, -0.1, 99.0, 1)]
+        assert (first[2][0], math.isnan(first[2][1]), first[2][2:]) == (0, True, (201.0, 2))
+        assert reader.points("digits-1", "loss", 0, 3) == [(1, 0.1, 101.0, 1), (2, 0.2, 102.0, 1), (3, 0.3, 103.0, 1)]
+        assert reader.points("digits-1", "loss", 3, 3) == [(4, 9.0, 200.0, 2)]
+        assert reader.points("digits-1", "lr", None, 3) == [(0, 0.5, 1.0, 2)]  # numbered in order of arrival
+
     def test_a_restarted_step_supersedes(self, metrics: MetricStore) -> None:
         metrics.write([point(step, 1.0) for step in range(4)], [])
         metrics.write([point(2, 2.0, attempt=2), point(2, 3.0, attempt=2), point(3, 4.0, attempt=2)], [])

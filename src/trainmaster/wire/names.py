@@ -64,6 +64,7 @@ ENV_RESUME_DIR = "TRAINMASTER_RESUME_DIR"  # directory of the restored checkpoin
 ENV_RESUME_STEP = "TRAINMASTER_RESUME_STEP"  # step of the restored checkpoint; unset if there is none or it is unknown
 ENV_RESUME_ARGUMENTS = "TRAINMASTER_RESUME_ARGUMENTS"  # empty if there are none
 ENV_PARAMS = "TRAINMASTER_PARAMS"  # JSON
+ENV_ARRAY_INDEX = "TRAINMASTER_ARRAY_INDEX"  # of a task of an array
 ENV_DATA = "TRAINMASTER_DATA_"  # prefix of the name of an entry of `data`: its path or URL
 ENV_SDK = "TRAINMASTER_SDK"  # path of the rank's .sdk file; its directory holds SDK_FLAGS
 ENV_ROLE = "TRAINMASTER_ROLE"  # the name of a role; unset for ranks

@@ -79,7 +79,7 @@ def restore(
         ids = ", ".join(found.bad)
         raise ValueError(
             f"{what} corrupt: what the store holds differs from its digest ({ids}). It does not start from the beginning by "
-            f"itself; to do that: tm requeue {launch['job']}"
+            f"itself; to do that: tm rerun {launch['job']}"
         )
     return found
 

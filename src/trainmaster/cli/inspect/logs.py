@@ -8,8 +8,9 @@ import click
 
 from trainmaster.cli.render.log_stream import Keep, Lines, LogPrinter, program_count, rank_count
 from trainmaster.cli.session import JOB, Session, remote
-from trainmaster.client.api import ENDED, Client, Row, follow
+from trainmaster.client.api import ENDED, Client, Row
 from trainmaster.client.filters import LogFilter
+from trainmaster.client.log_pages import follow
 from trainmaster.errors import TrainmasterError, UsageError
 
 _HOLD_S = 5.0

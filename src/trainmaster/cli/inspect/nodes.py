@@ -1,12 +1,15 @@
-"""`tm nodes`: lists, drains and resumes nodes, and declares nodes lost."""
+"""`tm nodes`: lists, drains and resumes nodes, and declares nodes lost. `tm gpus`: lists GPUs and their use."""
+
+import time
 
 import click
 
-from trainmaster.cli.render import human
+from trainmaster.cli.render import human, times
 from trainmaster.cli.session import NODE, Session, quiet_option, remote
 from trainmaster.client.api import Row
 
 _HEADERS = ("NODE", "STATE", "CPUS FREE", "MEMORY FREE", "GPUS FREE", "ALSO FREE", "JOBS")
+_GPU_HEADERS = ("NODE", "GPU", "KIND", "JOBS", "BUSY", "MEMORY", "HELD, {period}", "BUSY, {period}")
 _SPARE = (5,)  # columns dropped first on a narrow terminal
 _SAID = {
     "drain": "{name} is drained: it finishes its running jobs; use it again: tm nodes resume {name}",
@@ -100,3 +103,49 @@ def _set(session: Session, name: str, verb: str, reason: str) -> None:
         out.value(answer)
     else:
         out.data(_SAID[verb].format(name=name))
+
+
+@click.command()
+@click.option("--since", default="1h", show_default=True, metavar="WHEN", help="Beginning of HELD and BUSY: 1h (ago), 2d.")
+@quiet_option
+@remote
+def gpus(session: Session, since: str) -> None:
+    """List the GPUs of all nodes: who uses them, how busy they are now, and how much they were used lately.
+
+    HELD: the share of the period in which jobs held it. BUSY: measured by its driver while a job held it.
+    """
+    now_s = time.time()
+    period_s = now_s - times.moment(since, "--since", now_s)
+    found, out = session.client().gpus(period_s), session.out
+    if out.json:
+        out.value(found)
+    elif out.quiet:
+        for gpu in found["gpus"]:
+            out.data(f"{gpu['node']}:{gpu['index']}")
+    elif not found["gpus"]:
+        out.note("no node has a GPU")
+    else:
+        headers = [name.format(period=human.duration(period_s)) for name in _GPU_HEADERS]
+        out.table(headers, [_gpu_row(gpu) for gpu in found["gpus"]], spare=_SPARE)
+        out.note(_total(found["gpus"], human.duration(period_s)))
+
+
+def _gpu_row(gpu: Row) -> list[str]:
+    users = [one["job"] + (f" ({one['share']:g} of it)" if one["share"] < 1 else "") for one in gpu["users"]]
+    jobs = ", ".join(users) or ("-" if gpu["state"] == "up" else f"- ({gpu['state']})")
+    memory = "-" if gpu["memory_bytes"] is None else human.memory(gpu["memory_bytes"])
+    used = [_percent(gpu["busy_percent"]), memory, _percent(100 * gpu["held"]), _percent(gpu["busy"])]
+    return [gpu["node"], str(gpu["index"]), _kind(gpu), jobs, *used]
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} %"
+
+
+def _total(gpus: list[Row], period: str) -> str:
+    """One line about all of them."""
+    held = sum(gpu["held"] for gpu in gpus) / len(gpus)
+    busy = [gpu["busy"] for gpu in gpus if gpu["busy"] is not None]
+    measured = f", {sum(busy) / len(busy):.0f} % busy while held" if busy else ""
+    free = sum(not gpu["users"] for gpu in gpus)
+    return f"{free} of {human.plural(len(gpus), 'GPU')} free; in the last {period}: {100 * held:.0f} % held{measured}"

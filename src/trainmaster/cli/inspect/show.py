@@ -104,7 +104,7 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
         "imports": _some(f"{name} from {place}, not from the copy" for name, place in (origin.get("editable") or {}).items()),
         **lineage(job),
         "data": _some(f"{name}={uri}" for name, uri in (spec.get("data") or {}).items()),
-        "params": _some(f"{key}={value}" for key, value in spec["params"].items()),
+        "params": _some(_param(job, key, value) for key, value in spec["params"].items()),
         "runs": " ".join(job.get("runs", {}).values()),
         "tags": _some(f"{key}={value}" for key, value in job["tags"].items()),
         "logged": _logged(job.get("logged", {})),
@@ -112,6 +112,11 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     }
     told = [_wrapped(value, f"  {name:<11}", " " * 13, width) for name, value in fields.items() if value]
     return [*lines, *(line for wrapped in told for line in wrapped)]
+
+
+def _param(job: dict[str, Any], name: str, value: Any) -> str:
+    """`lr=0.5`, with a remark if the program does not read it."""
+    return f"{name}={value}" + (" (not read by the program)" if name in job.get("unread_params", ()) else "")
 
 
 def _rank(job: dict[str, Any]) -> str:

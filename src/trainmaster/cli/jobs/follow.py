@@ -91,6 +91,11 @@ class Follower:
         self._announce(printer)
         return self._end()
 
+    @property
+    def job(self) -> Row:
+        """Everything about the job, as it was read last."""
+        return self._job
+
     def close(self) -> None:
         """Remove the progress line."""
         self._line.clear()
@@ -180,7 +185,8 @@ def evidence_line(attempt: Row) -> str:
 def waiting_line(job: Row, reason: str) -> str:
     """`queued: waiting for 2 GPUs`, `held by ada: not yet; release it: tm release digits-14`."""
     said = reason if reason.startswith(str(job["state"])) else f"{job['state']}: {reason}"
-    return said + (f"; release it: tm release {job['id']}" if job["state"] == "held" else "")
+    release = "to start it without waiting" if job.get("start") else "release it"
+    return said + (f"; {release}: tm release {job['id']}" if job["state"] == "held" else "")
 
 
 def summary(job: Row) -> str:

@@ -14,7 +14,7 @@ def get_spec(session: Session, job: str) -> None:
     """Print the spec file that would submit a job again, complete with its defaults.
 
     Credentials are replaced by (hidden): put them back before you submit the file. It has no code; to run the same code again:
-    tm requeue.
+    tm rerun.
     """
     found, out = session.client().spec(job), session.out
     if out.json:

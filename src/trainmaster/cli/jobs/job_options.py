@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from trainmaster.cli.session import no_such_option, quiet_option
+from trainmaster.client.start_options import array_of, start_of
 from trainmaster.client.submission import Draft, Options, draft_command
 from trainmaster.errors import UsageError
 
@@ -87,6 +88,8 @@ _JOB_OPTIONS = (
     click.option("--primary", metavar="NAME", help="The primary metric."),
     click.option("--tag", "tags", multiple=True, metavar="K=V", help="A tag to find the job by."),
     click.option("--artifact", "artifacts", multiple=True, metavar="GLOB", help="Files to store as artifacts."),
+    click.option("--notify", multiple=True, metavar="TO", help="Told of its end: https://…, an e-mail address, run:COMMAND."),
+    click.option("--notify-on", type=click.Choice(["end", "failure"]), help="Of every end (default), or of failures only."),
     click.option("--workdir", metavar="DIR", help="Directory to copy; default: this one, or the file's."),
 )
 
@@ -94,6 +97,13 @@ _JOB_OPTIONS = (
 _URGENT_OPTIONS = (
     click.option("--urgent", is_flag=True, help="Schedule before all other jobs; needs permission and --reason."),
     click.option("--reason", metavar="TEXT", help="Why it is urgent: recorded, and shown to delayed jobs."),
+)
+
+
+_START_OPTIONS = (
+    click.option("--after", multiple=True, metavar="JOB[:ok|any|failed]", help="Start once JOB has ended so; default: ok."),
+    click.option("--begin", metavar="TIME", help="Not before 22:00, '2026-12-24 08:00', or +2h from now."),
+    click.option("--array", metavar="0-9[%N]", help="A job per index ({index} in the command), at most N at once."),
 )
 
 
@@ -105,6 +115,7 @@ def with_job_options(command: _Command) -> _Command:
         added_option,
         click.option("--in-place", is_flag=True, help="Run in the directory itself: do not copy the code."),
         click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release."),
+        *_START_OPTIONS,
         *_URGENT_OPTIONS,
         quiet_option,
     )
@@ -148,7 +159,13 @@ def command_of(context: click.Context) -> str | list[str] | None:
 def draft_of(context: click.Context, words: tuple[str, ...], options: dict[str, Any]) -> Draft:
     """The described job; a job from a file is validated. Raises: UsageError, SpecError."""
     urgent, key = urgent_of(options), options.pop("key", None)
-    return _draft_of(context, words, options)._replace(urgent=urgent, key=key)
+    start = start_of(options.pop("after"), options.pop("begin"))
+    written = options.pop("array")
+    array = None if written is None else array_of(written)
+    names = tuple(one.partition("=")[0] for one in options.get("params") or ())
+    draft = _draft_of(context, words, options)
+    spec = draft.spec if array is None else {**draft.spec, "index": array.indices[0]}
+    return draft._replace(spec=spec, urgent=urgent, key=key, set_params=names, start=start, array=array)
 
 
 def _draft_of(context: click.Context, words: tuple[str, ...], options: dict[str, Any]) -> Draft:

@@ -1,4 +1,4 @@
-"""`tm requeue`, `tm reproduce`, and `--from` of `tm run` and `tm submit`: make a job from another."""
+"""`tm rerun`, `tm reproduce`, and `--from` of `tm run` and `tm submit`: make a job from another."""
 
 from typing import Any
 
@@ -23,25 +23,42 @@ def forked(
     """Fork a job; returns the server's answer. `explain` is called with what goes along, if the fork has code of its own."""
     source, new_params, hold = options.pop("source"), options.pop("new_params"), options.pop("hold")
     urgent, key = urgent_of(options), options.pop("key")
+    delayed = [f"--{name}" for name in ("after", "begin", "array") if options.pop(name)]
+    if delayed:
+        raise UsageError(f"--from and {delayed[0]} cannot be combined", "hold the fork, and release it later: --hold")
     if options.pop("in_place"):
         raise UsageError("--from and --in-place cannot be combined", "a fork runs in a directory of its own: --workdir DIR")
     if words:
         message = f"{words[0]!r} and --from cannot be combined: a fork has the spec of its parent"
         raise UsageError(message, f"change fields with options: tm {context.info_name} --from {source} --set lr=1e-4")
-    said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
-    changes = resubmit.Changes(said, command_of(context), new_params, "held at submit" if hold else None, urgent, key)
+    command, said = command_of(context), _said(options)
+    own_code = command is not None or "workdir" in said or "function" in said
+    changes = resubmit.Changes(said, command, new_params, "held at submit" if hold else None, urgent, key, own_code)
     answer = resubmit.fork(session.client(start=True), source, changes, session.out.note, explain)
-    start = answer["lineage"]
-    step = "" if start["step"] is None else f", {'about ' if start.get('approximate') else ''}step {start['step']}"
-    code = "this directory" if changes.command is not None and "workdir" not in said else said.get("workdir", "")
-    session.out.note(f"starts from {start['job']}{step}" + (f", with the code of {code}" if changes.own_code else ""))
+    code = f", with the code of {said.get('workdir', 'this directory')}" if own_code else ""
+    session.out.note(_origin(answer["lineage"]) + code)
     return answer
 
 
+def _origin(lineage: Row) -> str:
+    """Where a fork starts."""
+    about = "about " if lineage.get("approximate") else ""
+    return f"starts from {lineage['job']}" + ("" if lineage["step"] is None else f", {about}step {lineage['step']}")
+
+
+def _said(options: dict[str, Any]) -> Options:
+    """The options that were given."""
+    said: Options = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
+    return said
+
+
 @click.command(cls=JobCommand)
-@_job
+@click.argument("job", type=JOB, metavar="JOB[@STEP]")
 @_param
 @added_option
+@click.option("--continue", "onward", is_flag=True, help="Go on from its newest checkpoint (JOB@STEP: from that one).")
+@click.option("--workdir", metavar="DIR", help="Take the code of this directory; default: the code of JOB.")
+@click.option("--name", help="Another name; default: that of JOB.")
 @click.option("--tag", "tags", multiple=True, metavar="K=V", help="A tag to find the job by.")
 @click.option("--priority", type=int, help="-100 to 100, higher goes first.")
 @click.option("--time-limit", help="Maximum run time: 12h, 1h30m.")
@@ -49,17 +66,30 @@ def forked(
 @keyed
 @quiet_option
 @remote
-def requeue(session: Session, /, job: str, new_params: tuple[str, ...], hold: bool, **options: Any) -> None:
-    """Run an ended job again: a new job with the same spec and code.
+@click.pass_context
+def rerun(context: click.Context, /, session: Session, job: str, **options: Any) -> None:
+    """Run a job again, changed or not: a new job with its spec and code.
+
+    It starts from the beginning, once JOB has ended. With --continue, or JOB@STEP, it goes on from a checkpoint. A COMMAND
+    after -- replaces the command of JOB.
 
     \b
-    tm requeue digits-3
-    tm requeue digits-3 --set lr=1e-4
+    tm rerun digits-3
+    tm rerun digits-3 --set lr=1e-4
+    tm rerun digits-3@450 --set lr=1e-4
+    tm rerun digits-3 -- python train.py --epochs 40
     """
-    key = options.pop("key")
-    said = Options(**{name: value for name, value in options.items() if value is not None and value != ()})  # type: ignore[typeddict-item]
-    changes = resubmit.Changes(said, None, new_params, "held at submit" if hold else None, key=key)
-    answer = resubmit.requeue(session.client(start=True), job, changes)
+    new_params, hold, onward = options.pop("new_params"), options.pop("hold"), options.pop("onward")
+    key, command, said, out = options.pop("key"), command_of(context), _said(options), session.out
+    changes = resubmit.Changes(
+        said, command, new_params, "held at submit" if hold else None, key=key, own_code="workdir" in said
+    )
+    answer = resubmit.rerun(session.client(start=True), job, changes, out.note, onward)
+    lineage = answer["lineage"]
+    if lineage["relation"] == "fork":
+        out.note(_origin(lineage))
+    if command is not None and not changes.own_code:
+        out.note(f"runs the new command with the code of {lineage['job']}; with that of this directory: --workdir .")
     _told(session, answer, hold)
 
 

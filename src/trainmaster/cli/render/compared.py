@@ -7,7 +7,8 @@ from typing import Any
 from trainmaster.cli.render import human
 
 SECTIONS = {
-    "spec": "Spec", "params": "Parameters", "tags": "Tags", "code": "Code", "files": "Files", "data": "Data",
+    "spec": "Spec", "params": "Parameters", "recorded": "Parameters that the program does not read",
+    "tags": "Tags", "code": "Code", "files": "Files", "data": "Data",
     "python": "Python", "packages": "Packages", "hardware": "Hardware", "machine": "Machine",
     "variables": "Variables", "submitted": "Submitted",
 }  # fmt: skip

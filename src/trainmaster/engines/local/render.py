@@ -10,10 +10,11 @@ from trainmaster import agent
 from trainmaster.engines.local.cgroups import AttemptCgroups
 from trainmaster.engines.local.settings import Site
 from trainmaster.model.job import Attempt, Job
+from trainmaster.model.options.placeholders import filled, values_of
 from trainmaster.model.spec import JobSpec, Origin
 from trainmaster.ports.engine import Submission
 from trainmaster.wire.launch import CodeLayout, Launch, Requirements, ResumePoint, RoleLaunch, RunIdentity
-from trainmaster.wire.names import ENV_TRACKER, data_variable, is_url
+from trainmaster.wire.names import ENV_ARRAY_INDEX, ENV_TRACKER, data_variable, is_url
 from trainmaster.wire.runs import experiment_id, run_id
 
 _NO_CGROUPS = AttemptCgroups()
@@ -91,13 +92,13 @@ def render(submission: Submission, site: Site) -> str:
 
 
 def command(spec: JobSpec, origin: Origin) -> list[str]:
-    """The argv. A shell line is run by bash. In a list, `python` or `python3` becomes the spec's interpreter if it names one.
+    """The argv, with placeholders replaced by parameters. A shell line is run by bash. A function is called by our runner.
 
-    A function is called by our runner with that interpreter.
+    In a list, `python` or `python3` becomes the spec's interpreter if it names one; our runner uses it too.
     """
     if spec.python is not None:
         return [_interpreter(spec, origin) or "python3", _RUNNER, spec.python]
-    return _argv(spec.command, spec, origin)
+    return _argv(filled(spec.command, values_of(spec)), spec, origin)
 
 
 @cache
@@ -127,6 +128,8 @@ def environment(job: Job, site: Site, real: bool = False) -> dict[str, str]:
     if real:
         values["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # otherwise CUDA counts the fastest device first
     values |= site.basics | origin.variables | spec.environment.variables | _data(job)
+    if spec.index is not None:
+        values[ENV_ARRAY_INDEX] = str(spec.index)
     interpreter = _interpreter(spec, origin)
     if interpreter is not None and os.path.isabs(interpreter):
         directory = os.path.dirname(interpreter)
@@ -182,7 +185,7 @@ def _roles(spec: JobSpec, origin: Origin, devices: tuple[int, ...], site: Site) 
     """The roles of node 0, each with its own devices."""
     launches = []
     for (name, role), own in zip(spec.roles.items(), _own(spec, 0, devices)[1:], strict=True):
-        argv, shell = _argv(role.command, spec, origin), isinstance(role.command, str)
+        argv, shell = _argv(filled(role.command, values_of(spec)), spec, origin), isinstance(role.command, str)
         visible, cpus = _visible(own, site), role.resources.cpus
         launches.append(RoleLaunch(name=name, command=argv, shell=shell, devices=visible, cpus=cpus))
     return launches

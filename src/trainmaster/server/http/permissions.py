@@ -26,10 +26,11 @@ class Need(Enum):
 
 
 _READ_ROUTES = (  # every token may read everything
-    "/openapi.json", "/jobs", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/metrics", "/jobs/{ref}/events",
-    "/jobs/{ref}/watch", "/jobs/{ref}/logs", "/jobs/{ref}/logs/stream", "/jobs/{ref}/artifacts", "/jobs/{ref}/spec",
+    "/openapi.json", "/jobs", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/metrics", "/jobs/{ref}/points",
+    "/jobs/{ref}/events", "/jobs/{ref}/watch", "/jobs/{ref}/logs", "/jobs/{ref}/logs/stream", "/jobs/{ref}/artifacts",
+    "/jobs/{ref}/spec",
     "/jobs/{ref}/artifacts/{path:anyname}", "/jobs/{ref}/provenance", "/jobs/{ref}/diff", "/compare", "/logbook", "/queue",
-    "/cluster", "/nodes", "/usage", "/history", "/storage", "/metrics", "/events/stream", "/troubles",
+    "/cluster", "/nodes", "/gpus", "/usage", "/history", "/storage", "/metrics", "/events/stream", "/troubles",
 )  # fmt: skip
 REQUIRED = MappingProxyType(
     {

@@ -35,11 +35,13 @@ from trainmaster.server.http.parameters import (
 from trainmaster.server.http.permissions import may_change
 from trainmaster.server.http.unchanged import answers_of
 from trainmaster.server.jobs import queue
+from trainmaster.server.jobs.start_waits import outlook
 from trainmaster.server.record.artifacts import kept_by
 from trainmaster.server.record.divergence import LISTED, diverged
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import models
 from trainmaster.server.schemas.queue_schemas import Why
+from trainmaster.server.schemas.record_schemas import PointPage
 from trainmaster.server.views import event_text, resources
 from trainmaster.server.views.lookup import FoundJob, find, page
 from trainmaster.server.views.silent_agents import silent_agents
@@ -52,6 +54,9 @@ _LISTED_MAX = 1000
 _PAGE = 500  # jobs per read when all are requested
 _EVENTS_MAX = 1000
 _SERIES_MAX, _POINTS_MAX = 2000, 500_000  # points per metric, and per response
+_POINTS_PAGE = 50_000
+Step = Annotated[int | None, Query(ge=-NUMBER_MAX, le=NUMBER_MAX, description="only points of later steps")]
+PointCount = Annotated[int, Query(ge=1, le=_POINTS_PAGE)]
 _WATCH_BEAT_S = 1.0  # metrics send no notification: a watched job is checked this often
 _BEAT_S = 5.0  # in case a notification was lost
 
@@ -182,6 +187,8 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
     if job.state is State.QUEUED:
         seen = queue.why_view(api, job)
         told = seen if found.reason == job.reason else {**told, "position": seen["position"], "ahead": seen["ahead"]}
+    elif job.blocked and found.reason == job.reason:
+        told = {**told, "reason": outlook(api, job)}
     elif job.state is State.STARTING and job.attempt is not None:
         told = {**told, "reason": resources.starting_text(job, found.reason, time.time())}
     troubles = [*resources.trouble_views(job), *silent_agents(api, job)]
@@ -200,6 +207,19 @@ def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Quer
         raise UsageError(words, "say which: ?name=loss&name=acc")
     each = min(_SERIES_MAX, _POINTS_MAX // max(1, len(names)))
     return bodies.Json({"series": {one: [list(point) for point in metrics.series(job.id, one, each)] for one in names}})
+
+
+@router.get("/jobs/{ref}/points", summary="Metric points", response_model=None, responses=models.answers(PointPage))
+def points(request: Request, ref: Ref, name: Metric, after: Step = None, limit: PointCount = _SERIES_MAX) -> bodies.Json:
+    """All points of one metric in order of step, not thinned, in pages: `next` goes into `after` of the next request.
+
+    As in `/metrics`, they are those of the lowest rank that has the metric.
+    """
+    api = runtime.of(request)
+    job = find(api, ref).job
+    found = api.services.metrics.points(job.id, name, after, limit)
+    more = found[-1][0] if len(found) == limit else None
+    return bodies.Json({"id": job.id, "name": name, "points": [list(point) for point in found], "next": more})
 
 
 @router.get("/jobs/{ref}/events", summary="What happened", response_model=None, responses=models.answers(models.EventList))

@@ -14,6 +14,7 @@ from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job
 from trainmaster.model.lineage import Lineage, Relation
+from trainmaster.model.options.placeholders import names_in, unread
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import NewRow
 from trainmaster.server.http import bodies
@@ -29,12 +30,13 @@ from trainmaster.server.schemas import models
 from trainmaster.server.views import resources
 from trainmaster.server.views.lookup import find
 from trainmaster.spec.changes import changed, only_known_params
+from trainmaster.spec.default_names import default_name
 
 router = APIRouter(tags=["jobs"])
 
 _REPRODUCE = frozenset(("origin", "data", "hold", "urgent"))
-_REQUEUE = _REPRODUCE | {"changes", "new_params"}
-_FORK = _REQUEUE | {"code", "step", "checkpoint"}
+_REQUEUE = _REPRODUCE | {"changes", "new_params", "code"}
+_FORK = _REQUEUE | {"step", "checkpoint"}
 _LISTED = 8
 
 
@@ -103,14 +105,17 @@ async def _made_before(api: runtime.Runtime, parent: Job, id: str, relation: Rel
 def _command(api: runtime.Runtime, parent: Job, relation: Relation, body: Mapping[str, Any]) -> SubmitJob:
     """Raises: SpecError, ImpossibleError, UsageError, ConflictError, NotFoundError."""
     if relation is Relation.REQUEUE and not parent.state.ended:
-        onward = f"   or go on from its checkpoint: tm run --from {parent.id}" if parent.good_checkpoints else ""
+        onward = f"   or go on from its checkpoint: tm rerun --continue {parent.id}" if parent.good_checkpoints else ""
         hint = f"end it first: tm cancel {parent.id}{onward}"
-        raise ConflictError(f"{parent.id} is {parent.state.value}; only a job that has ended is requeued", hint)
+        raise ConflictError(f"{parent.id} is {parent.state.value}; only a job that has ended is run again", hint)
     spec = _spec(parent, body)
     check_spec(api, spec)
     own_code = body.get("code") is not None
     origin = plain(Origin, body.get("origin") if own_code else {**asdict(parent.origin), **_object(body, "origin")}, "origin")
+    if not own_code and origin.reads_params is False and not _same_program(spec, parent.spec):
+        origin = replace(origin, reads_params=None)  # it was found out about another program
     code = plain(CodeCopy, body["code"], "code") if own_code else parent.code
+    _check_read(spec, origin, _object(body, "changes"), parent.id)
     if relation is Relation.FORK and code.in_place:
         message = f"{parent.id} ran in its directory itself, where a fork would get in its way"
         raise UsageError(message, f"give the fork a copy: --workdir {parent.origin.directory}")
@@ -127,7 +132,33 @@ def _spec(parent: Job, body: Mapping[str, Any]) -> JobSpec:
     if added:
         given = changes.get("params")
         changes = {**changes, "params": {**(given if isinstance(given, dict) else {}), **added}}
-    return changed(parent.spec, changes)
+    return changed(_without_lost_params(parent.spec, changes), changes)
+
+
+def _same_program(one: JobSpec, other: JobSpec) -> bool:
+    """Whether two commands run the same script."""
+    if one.command == other.command:
+        return True
+    return bool(one.command and other.command) and default_name(one.command) == default_name(other.command)
+
+
+def _without_lost_params(spec: JobSpec, changes: Mapping[str, Any]) -> JobSpec:
+    """The spec without parameters that only its command took, if that is replaced by one that does not take them."""
+    command, given = changes.get("command"), changes.get("params")
+    if not isinstance(command, str | list):
+        return spec
+    took, takes = names_in(spec.command), names_in(command if isinstance(command, str) else tuple(map(str, command)))
+    lost = took - takes - (given.keys() if isinstance(given, dict) else set())
+    return replace(spec, params={name: value for name, value in spec.params.items() if name not in lost})
+
+
+def _check_read(spec: JobSpec, origin: Origin, changes: Mapping[str, Any], parent: str) -> None:
+    """Raises: UsageError for a changed parameter that the program does not read."""
+    given = changes.get("params")
+    lost = [name for name in unread(spec, origin) if isinstance(given, dict) and name in given]
+    if lost:
+        hint = f"give a command that takes it: tm rerun {parent} --set {lost[0]}=… -- python train.py --{lost[0]} {{{lost[0]}}}"
+        raise UsageError(f"nothing would read the parameter {lost[0]!r}: {spec.line}", hint)
 
 
 def _object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -149,7 +180,7 @@ def _checkpoint(parent: Job, body: Mapping[str, Any]) -> Checkpoint:
     """The named checkpoint, or the newest. Raises: NotFoundError that lists them, ConflictError, UsageError."""
     good = parent.good_checkpoints
     if not good:
-        hint = f"start it anew: tm requeue {parent.id}" if parent.state.ended else f"wait for one: tm show {parent.id}"
+        hint = f"start it anew: tm rerun {parent.id}" if parent.state.ended else f"wait for one: tm show {parent.id}"
         raise ConflictError(f"{parent.id} has no checkpoint to go on from", hint)
     step, name = body.get("step"), bodies.text(body, "checkpoint")
     if step is None and name is None:

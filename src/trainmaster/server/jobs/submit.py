@@ -23,6 +23,7 @@ from trainmaster.server.http.idempotency import digest, idempotency_key, request
 from trainmaster.server.http.parameters import JOBS_MAX, LONG_MAX
 from trainmaster.server.jobs.admission import obeyed, urgency
 from trainmaster.server.jobs.data_versions import data_versions
+from trainmaster.server.jobs.start_waits import conditions
 from trainmaster.server.record.provenance import check_diff
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import SUBMITS
@@ -35,7 +36,7 @@ from trainmaster.wire.remotes import without_credentials
 router = APIRouter(tags=["jobs"])
 
 _BATCH_PATTERNS_MAX = 100  # distinct metric patterns per batch: compiling one takes milliseconds
-ONE = frozenset(("spec", "origin", "code", "hold", "data", "urgent"))
+ONE = frozenset(("spec", "origin", "code", "hold", "data", "urgent", "start"))
 _OF_BATCH = ONE | {"key"}
 _UMASK_MAX = 0o777
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -53,6 +54,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "git_diff_cut": (bool,),
     "umask": (int, type(None)),
     "editable": (dict,),
+    "reads_params": (bool, type(None)),
     "digest": (str, type(None)),
     "files": (int,),
     "bytes": (int,),
@@ -182,7 +184,8 @@ def row_of(api: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, k
     origin, code = plain(Origin, body.get("origin"), "origin"), plain(CodeCopy, body.get("code"), "code")
     check_code(api, origin, code, known)
     held, versions = bodies.text(body, "hold"), data_versions(body.get("data"), spec)
-    command = SubmitJob("", spec, origin, code, held, versions, urgent=urgent, member=user)
+    start = conditions(api, body.get("start"), user)
+    command = SubmitJob("", spec, origin, code, held, versions, urgent=urgent, member=user, start=start)
     return NewRow(key, command, time.time(), spec.experiment)
 
 

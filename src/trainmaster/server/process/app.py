@@ -16,11 +16,21 @@ from trainmaster import __version__, troubles
 from trainmaster.blobs.transfers import trim
 from trainmaster.model.nodes import NodeState
 from trainmaster.server.agents import agent_sync, exec, store_transfers
-from trainmaster.server.cluster import cluster_rules, history_export, nodes, prometheus, server_troubles, tokens, usage
+from trainmaster.server.cluster import cluster_rules, gpus, history_export, nodes, prometheus, server_troubles, tokens, usage
 from trainmaster.server.http import bodies, errors, permissions
 from trainmaster.server.http.authentication import AuthenticationMiddleware
 from trainmaster.server.http.unchanged import Answers
-from trainmaster.server.jobs import cancelling, forecast_records, holding, job_reads, queue, resubmit, submit, updating
+from trainmaster.server.jobs import (
+    cancelling,
+    forecast_records,
+    holding,
+    job_reads,
+    notifications,
+    queue,
+    resubmit,
+    submit,
+    updating,
+)
 from trainmaster.server.jobs.start_estimates import StartEstimates
 from trainmaster.server.process import idle_stop
 from trainmaster.server.record import artifacts, comparison, notes, provenance
@@ -77,8 +87,8 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
     rooms = (
         submit, queue, cluster_rules, resubmit, provenance, cancelling, exec, job_reads, history_export, artifacts, logs,
-        comparison, notes, holding, updating, nodes, code_copies, storage, event_streams, usage, tokens, server_troubles,
-        removal,
+        comparison, notes, holding, updating, nodes, gpus, code_copies, storage, event_streams, usage, tokens,
+        server_troubles, removal,
     )  # fmt: skip
     allowed = [Depends(permissions.permitted)]
     for room in rooms:
@@ -159,6 +169,7 @@ def _loops(runtime: Runtime) -> list[Coroutine[Any, Any, None]]:
         supervised("taking up metrics that agents left", import_unsent),
         supervised("trimming the cache of the store", trim_cache, _TRIM_CACHE_S),
         supervised("recording forecasts", forecast_records.recording(runtime), forecast_records.BEAT_S),
+        supervised("sending notifications", notifications.notifying(runtime), notifications.BEAT_S),
     ]
     if services.configuration.idle_stop_s:
         look = idle_stop.idle_check(runtime, services.configuration.idle_stop_s)

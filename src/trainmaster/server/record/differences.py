@@ -13,11 +13,12 @@ from typing import Any
 from trainmaster.model import redaction
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
+from trainmaster.model.options.placeholders import unread
 from trainmaster.wire.code import Tree
 from trainmaster.wire.environment import EnvironmentRecord
 
 Values = list[Any]  # one per run
-_OF_OTHER_SECTIONS = ("params", "tags", "environment.variables")
+_LEFT_OUT = ("params", "tags", "environment.variables", "notify")  # compared elsewhere, or not about the run
 _DIGEST_SHOWN = 12
 _NUMBERED = re.compile(r"(?<=python)[\d.]+$")  # the version in an interpreter's name
 
@@ -86,10 +87,10 @@ def _shown(section: str, name: str, values: Values) -> Values:
 
 def _shown_value(section: str, name: str, value: Any) -> Any:
     if not isinstance(value, str):
-        return redaction.values({name: value})[name] if section == "params" else value
+        return redaction.values({name: value})[name] if section in ("params", "recorded") else value
     if section == "variables":
         return redaction.variables({name: value})[name]
-    if section in ("params", "tags"):
+    if section in ("params", "recorded", "tags"):
         return redaction.values({name: value})[name]
     return redaction.line(value) if section == "spec" else redaction.text(value)
 
@@ -98,7 +99,8 @@ def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
     records = [run.environment for run in runs]
     return {
         "spec": [_spec(run.job) for run in runs],
-        "params": [dict(run.job.spec.params) for run in runs],
+        "params": [_params(run.job, read=True) for run in runs],
+        "recorded": [_params(run.job, read=False) for run in runs],
         "tags": [dict(run.job.spec.tags) for run in runs],
         "code": [_code(run.job) for run in runs],
         "files": [_files(run.tree) for run in runs],
@@ -110,6 +112,12 @@ def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
         "variables": [_variables(run.job) for run in runs],
         "submitted": [_submitted(run.job) for run in runs],
     }
+
+
+def _params(job: Job, read: bool) -> dict[str, Any]:
+    """The parameters that its program reads, or those that are only recorded."""
+    recorded = unread(job.spec, job.origin)
+    return {name: value for name, value in job.spec.params.items() if (name not in recorded) is read}
 
 
 def _variables(job: Job) -> dict[str, str]:
@@ -144,7 +152,7 @@ def _spec(job: Job) -> dict[str, Any]:
     for name, value in flat.items():
         if name.rpartition(".")[2] == "command" and isinstance(value, list):
             flat[name] = shlex.join(value) or None  # None if the job calls a function
-    return {name: value for name, value in flat.items() if not name.startswith(tuple(f"{one}." for one in _OF_OTHER_SECTIONS))}
+    return {name: value for name, value in flat.items() if not name.startswith(tuple(f"{one}." for one in _LEFT_OUT))}
 
 
 def _code(job: Job) -> dict[str, Any]:

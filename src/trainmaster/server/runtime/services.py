@@ -41,6 +41,10 @@ class VersionedInbox(Inbox, Versioned, Protocol):
 class VersionedMetrics(MetricStore, Versioned, Protocol):
     """The metric store as the api sees it."""
 
+    def recent(self, job: str, name: str, rank: int, limit: int) -> list[tuple[float, float]]:
+        """(time_s, value) of the newest points of a metric without steps, of one rank. NaN is left out."""
+        ...
+
 
 class EventReader(EventStore, JobIndex, Versioned, Protocol):
     """The event store as the api sees it: read only."""

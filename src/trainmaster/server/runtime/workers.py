@@ -56,4 +56,5 @@ HEALTH = Pool(2)  # `/healthz` alone
 JOBS = Pool(2)  # look up the job of an agent's or log reader's request
 STORES = Pool(16)  # call the blob store, which may be remote
 LONG = Pool(2)  # garbage collection and other work that takes minutes
+NOTICES = Pool(4)  # deliver notifications, which may wait for other servers
 SUBMITS = Pool(4)  # turn submitted jobs into inbox rows

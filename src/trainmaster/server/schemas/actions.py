@@ -9,13 +9,17 @@ from trainmaster.server.http.parameters import (
     GRACE_AGE_MAX_S,
     GRACE_MAX_S,
     INPUT_MAX,
+    JOBS_MAX,
     KINDS_MAX,
+    NAMES_MAX,
     NUMBER_MAX,
     REFS_MAX,
     REMOVED_MAX,
     SIDE_MAX,
     STATES_MAX,
     TIME_LIMIT_MAX_S,
+    TIME_MAX_S,
+    Key,
     LongText,
 )
 
@@ -150,3 +154,20 @@ class Updated(BaseModel):
     time_limit_s: float | None
     workload_class: str = Field(alias="class")
     tags: dict[str, str]
+
+
+class After(BaseModel):
+    """Another job that must end first; `ok`: succeed, `failed`: fail. If it ends otherwise, this job is cancelled."""
+
+    job: LongText
+    when: Key = Field("ok", description="ok, any, failed")
+
+
+class Start(BaseModel):
+    """Start conditions. Of the jobs with the same `array`, at most `at_most` are active at once."""
+
+    after: list[After] | None = Field(None, max_length=NAMES_MAX)
+    begin_s: float | None = Field(None, ge=0, le=TIME_MAX_S, description="not before this time, in seconds since the epoch")
+    begin_in_s: float | None = Field(None, ge=0, le=TIME_MAX_S, description="not before so many seconds from now")
+    array: Key | None = None
+    at_most: int | None = Field(None, ge=0, le=JOBS_MAX, description="0: no limit")

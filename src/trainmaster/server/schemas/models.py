@@ -36,6 +36,7 @@ class Submit(BaseModel):
     code: dict[str, Any] | None = Field(None, description="digest, files, bytes, linked, in_place")
     data: Entries | None = Field(None, description="name, uri, digest, exact, files, bytes of the spec's data")
     hold: LongText | None = Field(None, description="submit the job held, for this reason")
+    start: ask.Start | None = Field(None, description="what the job waits for before it joins the queue")
     urgent: LongText | None = Field(None, description="submit the job as urgent, for this reason")
 
 
@@ -214,6 +215,7 @@ class JobDetail(JobSummary):
         description="the job it was made from: relation, job, checkpoint, step, approximate, owner"
     )
     children: list[str] = Field(description="the jobs made from it")
+    start: dict[str, Any] | None = Field(description="what it waits for: after (job, when), begin_s, array, at_most, relative")
     urgent: dict[str, str] | None = Field(description="by, reason; null: not urgent")
     failure: dict[str, Any] | None
     time_limit_s: float | None
@@ -223,6 +225,7 @@ class JobDetail(JobSummary):
     artifacts_total: int
     metrics: dict[str, Any] = Field(description="name -> {step, value, time_s}")
     system: dict[str, Any] = Field(description="resource use of its first node: name -> {step, value, time_s}")
+    unread_params: list[str] = Field(description="parameters that are only recorded: its program does not read them")
     logged: dict[str, dict[str, str]] = Field(description="params and tags that the program logged through mlflow")
     runs: dict[str, str] = Field(description="its pages in the trackers it is mirrored to: tracker -> URL")
     work: list[str]
@@ -295,18 +298,20 @@ class Reproduce(BaseModel):
 
 
 class Requeue(Reproduce):
-    """`changes`: fields to change, as in a spec file. Its `params` must exist in the job; others go into `new_params`."""
+    """`changes`: fields to change, as in a spec file. Its `params` must exist in the job or in braces in its command; others go
+    into `new_params`. With `code` it has code of its own instead of its parent's; then `origin` must be complete.
+    """
 
     changes: dict[str, Any] | None = Field(None, examples=[{"params": {"lr": 1e-4}}])
     new_params: dict[str, Any] | None = None
+    code: dict[str, Any] | None = None
 
 
 class Fork(Requeue):
-    """The starting point. With `code` the fork has code of its own instead of its parent's; then `origin` must be complete."""
+    """The starting point; default: the newest checkpoint."""
 
     step: int | None = Field(None, ge=-NUMBER_MAX, le=NUMBER_MAX)
     checkpoint: LongText | None = None
-    code: dict[str, Any] | None = None
 
 
 class MadeFrom(Submitted):

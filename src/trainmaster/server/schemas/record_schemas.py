@@ -33,7 +33,7 @@ class Comparison(BaseModel):
         description="id name project experiment state created_s started_s ended_s ran_s attempts restarts"
     )
     differences: list[dict[str, Any]] = Field(
-        description="section (spec params tags code files data python packages hardware machine variables submitted), "
+        description="section (spec params recorded tags code files data python packages hardware machine variables submitted), "
         "field, values (null: a run has none), equal"
     )
     unknown: dict[str, list[str]] = Field(description="section -> runs that did not record it")
@@ -69,3 +69,12 @@ class Logbook(BaseModel):
     entries: list[dict[str, Any]] = Field(
         description="at_s, kind (note submitted start resume crash best end), text, project, experiment, job, by, links"
     )
+
+
+class PointPage(BaseModel):
+    """Points of a metric as [step, value, time_s, attempt]; a value that is no finite number is null."""
+
+    id: str
+    name: str
+    points: list[tuple[int, float | None, float, int]]
+    next: int | None = Field(description="send it as `after` for the next page; null: there are no more")

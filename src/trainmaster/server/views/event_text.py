@@ -56,6 +56,10 @@ def sentence(event: ev.Event) -> str:
             return f"released by {by}"
         case ev.Updated(by=by):
             return f"{by} changed {', '.join(_changes(event))}"
+        case ev.StartAllowed(reason):
+            return f"may start: {reason}"
+        case ev.StartRefused(_, reason):
+            return f"cancelled: {reason}"
         case ev.CancelRequested(by, reason, grace_s):
             within = "" if grace_s is None else f", {grace_s:g} s allowed"
             return _because(f"cancel requested by {by}{within}", reason)

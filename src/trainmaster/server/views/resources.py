@@ -12,6 +12,8 @@ from trainmaster.model.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
 from trainmaster.model.job import Action, Attempt, Job, NodePhase, State, StopFor
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Node, NodeShare
+from trainmaster.model.options.placeholders import unread
+from trainmaster.model.options.start_conditions import waiting_text
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery import resumption
@@ -49,7 +51,9 @@ def pending_job(row: InboxRow) -> Job:
     """A submit that control has not processed yet, as the job that it will become."""
     command = row.command
     assert isinstance(command, SubmitJob)
-    state, reason = (State.QUEUED, WAITING) if command.hold is None else (State.HELD, command.hold)
+    start = command.start or None
+    waits = WAITING if start is None else waiting_text(start)
+    state = State.QUEUED if command.hold is None and start is None else State.HELD
     return Job(
         id=row.job,
         seq=row.seq,
@@ -62,7 +66,10 @@ def pending_job(row: InboxRow) -> Job:
         member=command.member,
         created_s=row.received_s,
         state=state,
-        reason=reason,
+        reason=command.hold or waits,
+        start=start,
+        blocked=start is not None,
+        hold=command.hold or "",
         queued_s=row.received_s,
     )
 
@@ -128,6 +135,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
         "code": asdict(job.code),
         "data": data_view(job),
         "lineage": lineage_view(job.lineage),
+        "start": asdict(job.start) if job.start is not None else None,
         "urgent": asdict(job.urgent) if job.urgent is not None else None,
         "failure": asdict(job.failure) if job.failure is not None else None,
         "time_limit_s": job.spec.time_limit_s,
@@ -135,6 +143,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
         "checkpoints": [checkpoint_view(checkpoint) for checkpoint in job.checkpoints],
         "metrics": {name: view for name, view in standing.items() if not name.startswith(SYSTEM)},
         "system": {name[len(SYSTEM) :]: view for name, view in standing.items() if name.startswith(SYSTEM)},
+        "unread_params": list(unread(job.spec, job.origin)),
         "logged": {"params": redaction.values(job.run_params), "tags": redaction.values(job.run_tags)},
         "work": [] if StorageKind.WORK in job.removed else list(work),
         "troubles": trouble_views(job),

@@ -11,6 +11,7 @@ from trainmaster.spec.fields import quantities, sources, values
 
 STRATEGIES = tuple(map(str, Strategy))
 CHOOSE = tuple(map(str, Choose))
+NOTIFY_ON = ("end", "failure")
 GANG_VARIABLES = frozenset(
     (
         "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -82,6 +83,7 @@ Priority = Annotated[int, _whole(-100, 100), _integer_schema(-100, 100)]
 Nodes = Annotated[int, PlainValidator(lambda value: values.nodes(value, 10_000)), _integer_schema(1, 10_000)]
 NodesOrNone = Annotated[int | None, _whole(1, 10_000), _integer_schema(1, 10_000)]
 Ranks = Annotated[int | None, _whole(1, 4096), _integer_schema(1, 4096)]
+Index = Annotated[int | None, _whole(0, 1_000_000_000), _integer_schema(0, 1_000_000_000)]
 Keep = Annotated[int, _whole(1, 10_000), _integer_schema(1, 10_000)]
 RestartCount = Annotated[int, _whole(0, 1_000_000), _integer_schema(0, 1_000_000)]
 Workdir = Annotated[str, _text("a directory"), _STRING]
@@ -114,6 +116,8 @@ StrategyWord = Annotated[
     str | None, PlainValidator(lambda v: values.choice(v, STRATEGIES)), WithJsonSchema({"enum": list(STRATEGIES)})
 ]
 ChooseWord = Annotated[str | None, PlainValidator(lambda v: values.choice(v, CHOOSE)), WithJsonSchema({"enum": list(CHOOSE)})]
+NotifyTarget = Annotated[str, PlainValidator(values.notify_target), _STRING]
+NotifyOn = Annotated[str, PlainValidator(lambda v: values.choice(v, NOTIFY_ON)), WithJsonSchema({"enum": list(NOTIFY_ON)})]
 Interval = Annotated[float | None, PlainValidator(_interval), WithJsonSchema(DURATION_SCHEMA)]
 Function = Annotated[
     str | None,

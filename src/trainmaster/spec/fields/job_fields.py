@@ -26,6 +26,7 @@ from trainmaster.spec.fields.field_types import (
     Duration,
     Function,
     Glob,
+    Index,
     Interpreter,
     Interval,
     Keep,
@@ -36,6 +37,8 @@ from trainmaster.spec.fields.field_types import (
     Name,
     Nodes,
     NodesOrNone,
+    NotifyOn,
+    NotifyTarget,
     Param,
     Pattern,
     Priority,
@@ -57,7 +60,6 @@ from trainmaster.spec.fields.gpu_fields import Choices, Gpus
 RESERVED: dict[str, tuple[str, str]] = {  # field -> what it will be, what to do instead
     "budget": ("what the job may cost", "bound the job with 'time_limit'"),
     "stages": ("smoke and canary runs with their gates", "submit a short job first, with fewer steps and its own 'time_limit'"),
-    "notify": ("notifications", "wait for the job in a script: tm wait JOB"),
     "environment.image": (
         "a container image",
         "name an interpreter with 'environment.python', or packages with 'environment.requirements'",
@@ -256,6 +258,22 @@ class MetricsFields(_Section):
     mode: ModeWord = Field(default="min", description="Whether smaller or larger is better.")
 
 
+class NotifyFields(_Section):
+    """Who is told when the job has ended. A bare text or list is `to`."""
+
+    to: list[NotifyTarget] = Field(
+        default_factory=list,
+        max_length=ITEMS_MAX,
+        description="Webhooks, e-mail addresses, or commands that the server runs (`run:`).",
+        examples=[["https://chat.example.com/hook", "ada@example.com", "run:notify-send done"]],
+    )
+    on: NotifyOn = Field(default="end", description="Tell of every end, or only of a failure.", examples=["failure"])
+
+
+def _to(value: object) -> object:
+    return {"to": [value] if isinstance(value, str) else value} if isinstance(value, str | list) else value
+
+
 def _absent(section: type[_Section]) -> Callable[[], Any]:
     """The default of a section, made only once: it is immutable, and making it takes half of the validation time."""
     value = section.model_construct()
@@ -325,8 +343,18 @@ class JobFields(_Section):
     params: dict[LabelName, Param] = Field(
         default_factory=dict,
         max_length=ITEMS_MAX,
-        description="Recorded, and passed as TRAINMASTER_PARAMS.",
+        description="Recorded, and passed as TRAINMASTER_PARAMS; {lr} in the command is the value of lr.",
         examples=[{"lr": 3e-4}],
+    )
+    notify: Annotated[NotifyFields, BeforeValidator(_to)] = Field(
+        default_factory=_absent(NotifyFields),
+        description="Who is told when the job has ended.",
+        examples=["ada@example.com", {"to": ["https://chat.example.com/hook"], "on": "failure"}],
+    )
+    index: Index = Field(
+        default=None,
+        description="The index of a task of an array, passed as TRAINMASTER_ARRAY_INDEX; {index} in the command.",
+        examples=[3],
     )
     metrics: MetricsFields = Field(default_factory=_absent(MetricsFields), description="How to read metrics from the output.")
     tags: dict[LabelName, Tag] = Field(
@@ -350,4 +378,5 @@ SECTIONS: dict[str, type[BaseModel]] = {  # `roles.*` stands for each role
     "restarts": RestartsFields,
     "environment": EnvironmentFields,
     "metrics": MetricsFields,
+    "notify": NotifyFields,
 }

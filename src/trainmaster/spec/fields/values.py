@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from trainmaster.agent.metrics.patterns import PatternError, compiled
 from trainmaster.model.ids import NAME
+from trainmaster.model.options.notify_targets import kind_of
 from trainmaster.spec.faults import describe, nearest
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)\Z", re.ASCII)
@@ -246,6 +247,15 @@ def text(value: object, expected: str = "a text", most: int = TEXT_MAX) -> str:
     if not value.strip():
         raise refusal(expected, value, message=f"expected {expected}, got an empty one")
     return _short(value, expected, most)
+
+
+def notify_target(value: object) -> str:
+    """A webhook, an e-mail address or a command."""
+    expected = "https://…, an e-mail address, or run:COMMAND"
+    given = text(value, expected)
+    if kind_of(given) is None:
+        raise refusal(expected, given)
+    return given
 
 
 def _short(value: str, expected: str, most: int) -> str:

@@ -150,6 +150,32 @@ class SqlMetricStore(Thinner):
             return read_curve(connection, _point, series, limit) or read_curve(connection, _unstepped, series, limit)
 
     @_surviving
+    def points(self, job: str, name: str, after: int | None, limit: int) -> list[tuple[int, float, float, int]]:
+        """See the port. Linear in `limit`."""
+        with self._database.reading() as connection:
+            series = connection.scalar(_lowest_rank(job, name))
+            if series is None:
+                return []
+            stepped = connection.scalar(select(_point.c.step).where(_point.c.series == series).limit(1)) is not None
+            table, position = (_point, _point.c.step) if stepped else (_unstepped, _unstepped.c.n)
+            query = select(position, table.c.value, table.c.time_s, table.c.attempt).where(table.c.series == series)
+            behind = query if after is None else query.where(position > after)
+            rows = connection.execute(behind.order_by(position).limit(limit)).all()
+        return [(step, math.nan if value is None else value, time_s, attempt) for step, value, time_s, attempt in rows]
+
+    @_surviving
+    def recent(self, job: str, name: str, rank: int, limit: int) -> list[tuple[float, float]]:
+        """(time_s, value) of the newest points of a metric without steps, of one rank. NaN is left out. Linear in `limit`."""
+        of_rank = select(_series.c.id).where(_series.c.job == job, _series.c.name == name, _series.c.rank == rank)
+        with self._database.reading() as connection:
+            series = connection.scalar(of_rank)
+            if series is None:
+                return []
+            query = select(_unstepped.c.time_s, _unstepped.c.value).where(_unstepped.c.series == series)
+            rows = connection.execute(query.order_by(_unstepped.c.n.desc()).limit(limit)).all()
+        return [(time_s, value) for time_s, value in rows if value is not None]
+
+    @_surviving
     def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:
         """See the port. Linear in the points of the series."""
         with self._database.reading() as connection:

@@ -20,6 +20,7 @@ from trainmaster.model.commands import (
 from trainmaster.model.job import Job
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import NodeState
+from trainmaster.model.options.start_conditions import Dependency, StartConditions, When
 from trainmaster.model.spec import (
     CheckpointSpec,
     Choose,
@@ -146,13 +147,23 @@ class People:
         spec = replace(spec, checkpoint=CheckpointSpec(keep=self.rng.choice([1, 2, 4])), project=f"p{len(self.submitted) % 3}")
         spec = replace(spec, time_limit_s=self.rng.choice([None, None, None, 20.0]))
         lineage = self._lineage()
-        command = SubmitJob("", spec, Origin(), CodeCopy(), lineage=lineage)
+        command = SubmitJob("", spec, Origin(), CodeCopy(), lineage=lineage, start=self._start())
         row = NewRow(f"submit-{len(self.submitted)}", command, self.clock.now_s(), "sim")
         ids = self.inbox.accept([row])
         if self.rng.random() < 0.2:
             assert self.inbox.accept([row]) == ids, "the same key made a second job"
         self.submitted += ids
         self.forks.update({id: lineage for id in ids if lineage is not None})
+
+    def _start(self) -> StartConditions | None:
+        """Some jobs wait for another one, a time, or their turn in an array."""
+        rng = random.Random(len(self.submitted))  # of its own: the rest of the history stays as it was
+        if rng.random() < 0.7:
+            return None
+        jobs = [rng.choice(self.submitted)] if self.submitted and rng.random() < 0.5 else []
+        after = tuple(Dependency(job, rng.choice(list(When))) for job in jobs)
+        begin_s = self.clock.now_s() + rng.uniform(-5.0, 60.0) if rng.random() < 0.3 else None
+        return StartConditions(after, begin_s, rng.choice("ab"), rng.choice([0, 1, 2]), relative=True)
 
     def _lineage(self) -> Lineage | None:
         """Mostly a fork, if there is a possible origin: as the api sees it now, or saw it a moment ago."""

@@ -1,0 +1,1 @@
+"""What is checked of a draft on the machine that submits it."""

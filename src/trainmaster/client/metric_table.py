@@ -1,0 +1,49 @@
+"""The metrics of jobs as one table, for pandas, polars or a file."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from trainmaster.client.api import Client
+
+COLUMNS = ("job", "metric", "step", "value", "time_s", "attempt")
+
+
+def metrics_table(
+    *jobs: str, metrics: Sequence[str] = (), system: bool = False, client: Client | None = None
+) -> dict[str, list[Any]]:
+    """All points of the metrics of jobs, as columns: `pandas.DataFrame(metrics_table("digits-1", "digits-2"))`.
+
+    One row per point, not thinned: `job`, `metric`, `step`, `value` (NaN for a value that is no finite number), `time_s`
+    (seconds since the epoch) and `attempt`. `metrics`: only these. `system`: also those about the machine.
+    Raises: NotFoundError (no such job).
+    """
+    if client is None:
+        with Client() as own:
+            return metrics_table(*jobs, metrics=metrics, system=system, client=own)
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for ref in jobs:
+        found = client.job(ref)
+        machine = [f"system/{name}" for name in found["system"]]
+        has = [*found["metrics"], *(machine if system or metrics else ())]
+        for name in [one for one in has if not metrics or one in metrics]:
+            _add(columns, client, found["id"], name)
+    return columns
+
+
+def _add(columns: dict[str, list[Any]], client: Client, job: str, name: str) -> None:
+    """Append the points of one metric."""
+    after: int | None = None
+    while True:
+        page = client.points(job, name, after)
+        points = page["points"]
+        steps, values, times_s, attempts = zip(*points, strict=True) if points else ((), (), (), ())
+        columns["job"] += [job] * len(points)
+        columns["metric"] += [name] * len(points)
+        columns["step"] += steps
+        columns["value"] += [math.nan if value is None else value for value in values]
+        columns["time_s"] += times_s
+        columns["attempt"] += attempts
+        after = page["next"]
+        if after is None:
+            return
