@@ -48,12 +48,17 @@ class _Fold:
         if isinstance(row.event, ev.Planned):
             found = Replanned(row.seq, _outcomes(self.pending), self._decided(row, row.event))
             self._apply()
-        elif _is_outcome(row.event):
+        elif _is_outcome(row.event) and not self._is_of_start_gate(row):
             self.pending.append(row)
         else:
             self._apply()
             self.note(row)
         return found
+
+    def _is_of_start_gate(self, row: Recorded) -> bool:
+        """Whether it is the reason of a job that may not start yet: no plan has seen that job."""
+        job = self.world.jobs.get(row.job or "")
+        return isinstance(row.event, ev.Waited) and job is not None and job.blocked
 
     def _apply(self) -> None:
         for row in self.pending:

@@ -119,7 +119,7 @@ def test_rerun_goes_on_from_a_checkpoint(tm: Tm) -> None:
     for asked in ((f"{first}@5",), (first, "--continue")):
         onward = tm.ok("rerun", "-q", *asked).strip()
         assert tm.state(onward, "succeeded")["lineage"] == {
-            "relation": "fork", "job": first, "checkpoint": tm.show(first)["checkpoints"][0]["id"], "step": 5, "owner": first,
+            "relation": "fork", "job": first, "checkpoint": tm.show(first)["checkpoints"][0]["id"], "step": 5, "owner": first, "approximate": False,
         }  # fmt: skip
         assert tm.ok("logs", onward) == "began at 5\n"
     anew = tm.ok("rerun", first, "-q").strip()

@@ -29,7 +29,7 @@ def tm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tm]:
 @pytest.fixture(scope="module")
 def ended(tm: Tm) -> list[str]:
     """Two jobs that have ended."""
-    first = tm.submit("--name", "digits", "--tag", "owner=team-a", "--param", "lr=1e-4", "--", "python3", "train.py")
+    first = tm.submit("--name", "digits", "--tag", "owner=team-a", "--param", "lr=1e-4", "--", "python3", "train.py", "{lr}")
     second = tm.submit("--name", "digits-2", "--tag", "owner=team-b", "--ranks", "2", "--", "python3", "train.py")
     assert [tm.ended(job)["state"] for job in (first, second)] == ["succeeded", "succeeded"]
     return [first, second]
