@@ -15,7 +15,7 @@ from sqlalchemy import Engine, event
 from waiting import deadline
 
 from trainmaster.agent.transport.point_file import PointFile
-from trainmaster.cli.inspect.ps import row
+from trainmaster.cli.inspect.ps import cells
 from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S
 from trainmaster.model import events as ev
 from trainmaster.model.commands import AgentReport
@@ -77,7 +77,7 @@ def test_a_job_that_may_hang_is_seen_wherever_jobs_are_looked_at(api: Api) -> No
         (listed,), shown = api.get("/jobs")["jobs"], api.get("/jobs/train-1")
         assert listed["stalled"] == shown["stalled"]
         gauge = 'trainmaster_job_stalled{job="train-1"} 1.0' in api.http.get("/metrics").text
-        return listed["stalled"], row(listed, 0.0)[-1], gauge, [one["text"] for one in shown["troubles"]]
+        return listed["stalled"], cells(listed, 0.0)[-1], gauge, [one["text"] for one in shown["troubles"]]
 
     api.control.record("train-1", ev.NodeStarted(1, 0))
     assert seen() == (None, "node0", False, [])

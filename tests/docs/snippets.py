@@ -1,6 +1,6 @@
 """The snippets of README and docs: each fenced bash, python or yaml block carries a marker that says what a test does with it.
 
-`<!-- test: run -->` runs the block, `<!-- test: file NAME -->` writes it to NAME in the document's directory, and
+`<!-- test: run -->` runs the block, `<!-- test: run with PACKAGE -->` too (the reader's Python has the package), `<!-- test: file NAME -->` writes it to NAME in the document's directory, and
 `<!-- test: skip WHY -->` leaves it alone. A document is one story: its blocks are taken in order in one directory.
 """
 

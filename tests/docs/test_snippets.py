@@ -1,5 +1,6 @@
 """Every snippet of the documents runs, and every spec in them is valid."""
 
+import json
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from snippets import DOCUMENTS, ROOT, Snippet, snippets
 
@@ -17,27 +19,68 @@ from trainmaster.spec.document import load_bytes
 
 ALL = [snippet for document in DOCUMENTS for snippet in snippets(document)]
 SHORTER = {"README.md": ("examples/digits_quick/train.py", "STEPS = 400\n", "STEPS = 40\n")}  # its minute is the reader's, not ours
-PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 STORIES = [document for document in DOCUMENTS if any(snippet.action == "run" for snippet in snippets(document))]
+FIRST = ("README.md", "docs/tutorial/first-job.md", "docs/tutorial/resume-and-compare.md")
+NAMES = sorted({found for snippet in ALL for found in re.findall(r"(?:^name: |--name )([a-z][a-z0-9-]*)", snippet.text, re.MULTILINE)} | {"python3", "train", "digits"})
+BARE = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
 
 
 def name(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
-def own_server(story: list[Snippet]) -> bool:
-    """Whether a page starts or stops its server, or names jobs by number: then no other page's jobs may be there."""
-    return bool(re.search(r"\btm (up|down)\b|TRAINMASTER_HOME|\b[a-z]+-\d+\b", script(story)))
+class Reader:
+    """Somebody at a shell of a fresh account: no variable of ours is set, `python3` has no package, `tm` is on the PATH.
+
+    The server has jobs of the names that the documents use, so that no page relies on the number of one.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.user, self.own, programs = directory / "user", directory / "own", directory / "bin"
+        for made in (self.user, self.own, programs):
+            made.mkdir(parents=True)
+        (programs / "tm").symlink_to(Path(sys.executable).with_name("tm"))
+        for python in ("python3", "python"):
+            (programs / python).symlink_to(BARE)
+        ours = re.compile("TRAINMASTER_|XDG_|PYTHON|VIRTUAL_ENV|PYTEST")
+        kept = {name: value for name, value in os.environ.items() if not ours.match(name)}
+        self.path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        self.environment = {**kept, "HOME": str(self.user), "TMPDIR": str(self.own), "PATH": self.path}
+        self.home = self.user / ".local/state/trainmaster"
+
+    def tm(self, *arguments: str, home: Path | None = None) -> None:
+        given = {} if home is None else {"TRAINMASTER_HOME": str(home)}
+        subprocess.run(["tm", *arguments], env={**self.environment, **given}, capture_output=True, timeout=60, check=home is None)
+
+    def begin(self) -> None:
+        """A server with some jobs."""
+        self.tm("up")
+        url, token = json.loads((self.home / "server.json").read_text())["url"], (self.home / "token").read_text().strip()
+        jobs = {"jobs": [{"spec": {"name": name, "command": "true", "resources": {"cpus": 0.01}}} for name in NAMES]}
+        httpx.post(f"{url}/api/v1/jobs/batch", json=jobs, headers={"Authorization": f"Bearer {token}"}).raise_for_status()
+
+    def end(self) -> None:
+        for home in (self.home, *self.own.iterdir()):
+            self.tm("down", "--cancel", home=home)
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The home of a server for all pages that take it as they find it."""
-    home = tmp_path_factory.mktemp("shared") / "home"
-    environment = {**os.environ, "TRAINMASTER_HOME": str(home), "PATH": PATH}
-    subprocess.run(["tm", "up"], env=environment, capture_output=True, timeout=60, check=True)
-    yield home
-    subprocess.run(["tm", "down", "--cancel"], env=environment, capture_output=True, timeout=60)
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """Somebody who reads one page after the other, with one server."""
+    reader = Reader(tmp_path_factory.mktemp("reader"))
+    reader.begin()
+    yield reader
+    reader.end()
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Iterator[Reader]:
+    """Somebody who stopped the server before a page that starts and stops it."""
+    reader = Reader(tmp_path / "newcomer")
+    reader.begin()
+    reader.tm("down")
+    yield reader
+    reader.end()
 
 
 def script(story: list[Snippet]) -> str:
@@ -50,10 +93,8 @@ def test_every_snippet_says_what_a_test_does_with_it() -> None:
     assert found == [], "put `<!-- test: run -->`, `<!-- test: file NAME -->` or `<!-- test: skip WHY -->` above the block"
 
 
-@pytest.mark.parametrize("document", STORIES, ids=name)
-def test_the_story_of_a_document_runs(document: Path, tmp_path: Path, shared: Path) -> None:
-    directory = tmp_path / "here"
-    directory.mkdir()
+def prepared(document: Path, directory: Path) -> list[Snippet]:
+    """The blocks to run, with the files of the page and the examples in `directory`."""
     shutil.copytree(ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("out", "__pycache__"))
     if name(document) in SHORTER:
         program, long, short = SHORTER[name(document)]
@@ -67,21 +108,54 @@ def test_the_story_of_a_document_runs(document: Path, tmp_path: Path, shared: Pa
         elif snippet.action == "run":
             assert snippet.language == "bash", f"{snippet.place}: only bash is run; make the program a file that it starts"
             story.append(snippet)
-    (tmp_path / "own").mkdir()
-    home = tmp_path / "home" if own_server(story) else shared
-    environment = {**os.environ, "TRAINMASTER_HOME": str(home), "TMPDIR": str(tmp_path / "own"), "PATH": PATH}
-    try:
-        result = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script(story)],
-            cwd=directory, env=environment, capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    finally:
-        for made in (tmp_path / "home", *(tmp_path / "own").iterdir()):
-            ended = {**environment, "TRAINMASTER_HOME": str(made)}
-            subprocess.run(["tm", "down", "--cancel"], env=ended, capture_output=True, timeout=60)
-        if home == shared:
-            subprocess.run(["tm", "cancel", "--all", "--now", "--yes"], env=environment, capture_output=True, timeout=60)
+    return story
+
+
+def follow(reader: Reader, document: Path, directory: Path) -> None:
+    """Paste a page into a shell. It works, and leaves the shell's variables as they were."""
+    directory.mkdir()
+    story = prepared(document, directory)
+    needs = any(snippet.argument.startswith("with ") for snippet in story)
+    environment = {**reader.environment, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{reader.path}"} if needs else reader.environment
+    before, after = reader.user / "before", reader.user / "after"
+    lines = f"env -0 > {before}\n{script(story)}\nenv -0 > {after}"
+    result = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", lines],
+        cwd=directory, env=environment, capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
+    assert variables(after) == variables(before)
+
+
+def variables(written: Path) -> set[str]:
+    """What `env -0` wrote, without what the shell itself changes."""
+    return {one for one in written.read_text().split("\0") if not one.startswith(("_=", "PWD=", "OLDPWD=", "SHLVL="))}
+
+
+@pytest.mark.parametrize("document", [one for one in STORIES if name(one) not in FIRST], ids=name)
+def test_the_story_of_a_document_runs(document: Path, tmp_path: Path, shared: Reader) -> None:
+    """Pages are read in any order, on a server that was there before and is there afterwards."""
+    server = (shared.home / "server.json").read_text()
+    try:
+        follow(shared, document, tmp_path / "here")
+        assert (shared.home / "server.json").read_text() == server, "the page stopped the reader's server"
+    finally:
+        for home in shared.own.iterdir():
+            shared.tm("down", "--cancel", home=home)
+        shared.tm("cancel", "--all", "--now", "--yes", home=shared.home)
+
+
+@pytest.mark.parametrize("document", [one for one in STORIES if name(one) in FIRST], ids=name)
+def test_the_story_of_a_first_document_runs(document: Path, tmp_path: Path, newcomer: Reader) -> None:
+    """The pages that start the server, kill it and stop it."""
+    follow(newcomer, document, tmp_path / "here")
+
+
+def test_a_page_that_leaves_variables_behind_is_noticed(tmp_path: Path, newcomer: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Snippet(ROOT / "page.md", 1, "bash", "run", "", 'export LEFT=1\ntest -z "${TRAINMASTER_HOME+x}"\n! python3 -c "import click"\n')
+    monkeypatch.setattr(sys.modules[__name__], "snippets", lambda document: [page])
+    with pytest.raises(AssertionError, match="LEFT=1"):
+        follow(newcomer, page.document, tmp_path / "here")
 
 
 @pytest.mark.parametrize("document", STORIES, ids=name)

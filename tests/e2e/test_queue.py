@@ -60,7 +60,7 @@ def test_the_queue_is_explained_and_what_it_says_comes_true(tm: Tm) -> None:
     assert tm.ok("queue", "-q", "-n", "1") == f"{small}\n"
     assert " ".join(tm.ok("queue").splitlines()[0].split()) == "# ID PROJECT MEMBER CLASS ASKS FOR WAITED STARTS IN 90 % WHY"
 
-    more = (*usual, "--time-limit", "3h", "--class", "interactive")
+    more = ("--time-limit", "3h", "--gpus", "1", "--cpus", "0.1", "--class", "interactive")
     plan = json.loads(tm.ok("plan", "--json", *more, "--", "true"))
     assert (plan["placement"], plan["position"], plan["cost"]) == (None, 1, None)
     assert gang in {one["job"] for one in plan["delays"]}, "it would go first, and for long"

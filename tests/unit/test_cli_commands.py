@@ -11,7 +11,7 @@ from contract_answers import DETAIL, JOB, TABLE, route
 from contract_server import serving
 
 from trainmaster.cli.app import ALIASES, COMMANDS, run
-from trainmaster.cli.inspect.why import sentence
+from trainmaster.cli.inspect.why import expected, sentence
 from trainmaster.client.api import STATES
 from trainmaster.model.job import State
 
@@ -188,11 +188,26 @@ def test_one_job_fits_eighty_columns_and_says_all_that_matters(tm: Tm) -> None:
         assert said in out
 
 
+@pytest.mark.parametrize(
+    ("p50", "high90", "said"),
+    [
+        (720.0, 1800.0, "It will start in about 12 min (50 %: 8 to 20 min; 90 %: 60 s to 30 min)."),
+        (720.0, 5400.0, "It will probably start within 1.5 h (50 %: 8 to 20 min; 90 %: 60 s to 1.5 h)."),
+        (720.0, None, "It may start only after a long time (50 %: 8 to 20 min; 90 %: from 60 s on)."),
+    ],
+)
+def test_a_bound_far_from_the_middle_is_what_is_said(p50: float, high90: float | None, said: str) -> None:
+    eta_s = {"low90": 60.0, "low50": 480.0, "p50": p50, "high50": 1200.0, "high90": high90, "few": False, "jobs": 100}
+    assert expected(eta_s) == said
+    short = {**eta_s, "low90": 0.0, "low50": 0.0, "p50": 1.0, "high50": 2.0, "high90": 60.0}
+    assert expected(short).startswith("It will start in about 1 s ")
+
+
 def test_reading_one_job(tm: Tm) -> None:
     with serving(route) as server:
         assert tm("--server", server.url, "why", "@last")[:2] == (0, (
             "digits-14 is queued: waiting for 2 GPUs. It starts once digits-12 has ended.\n"
-            "It will start in about 12 min (50 %: 8 to 20 min; 90 %: 60 s to 1.5 h), from few finished jobs (3): its bounds are unreliable.\n"
+            "It will probably start within 1.5 h (50 %: 8 to 20 min; 90 %: 60 s to 1.5 h), from few finished jobs (3): its bounds are unreliable.\n"
         ))  # fmt: skip
         assert tm("--server", server.url, "logs", "@last")[:2] == (0, "a\n[1] b\n")
         assert tm("--server", server.url, "get", "@last")[1].splitlines() == [

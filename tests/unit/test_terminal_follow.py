@@ -83,6 +83,12 @@ def test_a_restart_is_told_from_the_newest_checkpoint_whether_its_step_is_known_
     assert newest({"checkpoints": [{**known, "approximate": True}, {**later, "after_s": None}]})[1] == "checkpoint 0002-00001"
 
 
+def test_a_fork_without_a_checkpoint_of_its_own_is_given_what_it_was_forked_from() -> None:
+    fork: dict[str, Any] = {"checkpoints": [], "lineage": {"checkpoint": "0001-00002", "step": 25, "owner": "x-1", "job": "x-1"}}
+    assert newest(fork) == ("x-1:0001-00002", "step 25 of x-1")
+    assert newest({**fork, "lineage": {**fork["lineage"], "checkpoint": None, "step": None}}) == (None, "")
+
+
 def test_the_end_of_a_job_in_one_line() -> None:
     job = {
         "id": "digits-14", "state": "succeeded", "created_s": 0.0, "started_s": 10.0, "ended_s": 210.0, "step": 1000,

@@ -7,6 +7,7 @@ from trainmaster.cli.render import human
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import Row
 
+_FAR, _NEAR_S = 4.0, 300.0  # a bound so many times the middle, and so much later, is far from it
 _GUESS = "a guess: no job has finished yet"
 
 
@@ -51,9 +52,16 @@ def _unforeseen(answer: Row) -> str:
 
 
 def expected(eta_s: Row) -> str:
-    """A start estimate with its bounds, as a sentence."""
+    """A start estimate with its bounds, as a sentence. If the 90 % bound is far from the middle, it says the bound."""
     half, most = (human.between(eta_s[f"low{share}"], eta_s[f"high{share}"]) for share in (50, 90))
-    said = f"It will start in about {human.about(eta_s['p50'])} (50 %: {half}; 90 %: {most})"
+    middle_s, latest_s = eta_s["p50"], eta_s["high90"]
+    if latest_s is None:
+        begin = "It may start only after a long time"
+    elif latest_s > _FAR * middle_s and latest_s - middle_s > _NEAR_S:
+        begin = f"It will probably start within {human.about(latest_s)}"
+    else:
+        begin = f"It will start in about {human.about(middle_s)}"
+    said = f"{begin} (50 %: {half}; 90 %: {most})"
     return f"{said}{f', {drawn(eta_s)}' if eta_s['few'] else ''}."
 
 

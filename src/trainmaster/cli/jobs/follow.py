@@ -7,7 +7,7 @@ from typing import Any
 
 from trainmaster.cli.render import human, progress
 from trainmaster.cli.render.log_stream import LogPrinter, program_count
-from trainmaster.cli.render.timeline import resumed_line, saved_place
+from trainmaster.cli.render.timeline import given, resumed_line, saved_place
 from trainmaster.cli.session import Session
 from trainmaster.client.api import ENDED, Row
 from trainmaster.client.filters import LogFilter
@@ -122,12 +122,13 @@ class Follower:
         for attempt in self._job["attempts"]:
             number = attempt["number"]
             if attempt["state"] in ("restarted", "requeued") and number not in self._told:
-                self._told[number], place = newest(self._job)
+                after = [one for one in self._job["attempts"] if one["number"] > number and one["started_s"] is not None]
+                self._told[number], place = (after[0]["resumed_from"], given(after[0])) if after else newest(self._job)
                 lines.append(ended_line(attempt, place))
-            given, word = attempt["resumed_from"], attempt.get("resumed_evidence")
-            if given is not None and given != self._told.get(number - 1, given) and word == "unknown":
+            checkpoint, word = attempt["resumed_from"], attempt.get("resumed_evidence")
+            if checkpoint is not None and checkpoint != self._told.get(number - 1, checkpoint) and word == "unknown":
                 lines.append(evidence_line(attempt))
-                self._told[number - 1] = given
+                self._told[number - 1] = checkpoint
             decided = word in ("seen", "against") or (word == "unknown" and attempt["ended_s"] is not None)
             if decided and self._words.get(number) != word:
                 lines.append(evidence_line(attempt))
@@ -154,6 +155,10 @@ class Follower:
 def newest(job: Row) -> tuple[str | None, str]:
     """The newest checkpoint that a restart may use, and what a person calls it: `step 120`; None and "" without any."""
     found = next((one for one in reversed(job["checkpoints"]) if one["good"]), None)
+    origin = job.get("lineage")
+    if found is None and origin and origin["checkpoint"]:  # a fork starts again from what it was forked from
+        place = f"checkpoint {origin['checkpoint']}" if origin["step"] is None else f"step {origin['step']}"
+        return f"{origin['owner']}:{origin['checkpoint']}", f"{place} of {origin['job']}"
     if found is None:
         return None, ""
     if found["step"] is not None:
@@ -166,9 +171,9 @@ def newest(job: Row) -> tuple[str | None, str]:
 def ended_line(attempt: Row, place: str) -> str:
     """`attempt 1 ended: rank 1 was killed by SIGKILL; restarting, given step 120`."""
     why = str(attempt["message"] or attempt["cause"] or attempt["state"]).splitlines()[0].rstrip(".")
-    given = f", given {place}" if place else " from the beginning: there is no checkpoint" if attempt["started_s"] else ""
+    what = f", given {place}" if place else " from the beginning: there is no checkpoint" if attempt["started_s"] else ""
     after = "back in the queue, will start" if attempt["state"] == "requeued" else "restarting"
-    return f"attempt {attempt['number']} ended: {why}; {after}{given}"
+    return f"attempt {attempt['number']} ended: {why}; {after}{what}"
 
 
 def evidence_line(attempt: Row) -> str:

@@ -78,7 +78,7 @@ def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, gl
 
 def resumed_line(attempt: Mapping[str, Any]) -> str:
     """What it was given, and what is seen of it; empty for a first attempt from the beginning."""
-    place, word = _given(attempt), attempt.get("resumed_evidence")  # a server of an older version has no evidence
+    place, word = given(attempt), attempt.get("resumed_evidence")  # a server of an older version has no evidence
     because = ", and ".join(attempt.get("resumed_because") or ())
     told = f": {because}" if because else ""
     if not place:
@@ -93,7 +93,7 @@ def resumed_line(attempt: Mapping[str, Any]) -> str:
     return f"given {place}; not known whether it went on from there{told}" if word else f"given {place}"
 
 
-def _given(attempt: Mapping[str, Any]) -> str:
+def given(attempt: Mapping[str, Any]) -> str:
     """The checkpoint that was put in place for it; empty for none."""
     step, checkpoint, saved = attempt.get("resumed_from_step"), attempt.get("resumed_from"), attempt.get("resumed_saved")
     if saved:
