@@ -317,10 +317,10 @@ def test_a_batch_script_of_slurm_is_a_job(tm: Tm, tmp_path: Path) -> None:
     code, out, err = tm("render", "job.sh", "a", "--cpus", "2", "--json", "--", "--lr", "1")
     (launch,) = json.loads(out)
     assert (code, err, launch["command"], launch["cpus"]) == (0, "", ["/bin/bash", "job.sh", "a", "--lr", "1"], 2.0)
-    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --array=0-9\npython train.py\n")
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --constraint=v100\npython train.py\n")
     code, _, err = tm("submit", "job.sh")
     assert (code, err.splitlines()[0]) == (
-        2, "error: job.sh:2: --array: there are no job arrays yet; submit one job per index: tm submit --env INDEX=1 -- COMMAND",
+        2, "error: job.sh:2: --constraint: nodes have no features; choose a pool (--pool), or a kind of GPU (--gpus KIND:N)",
     )  # fmt: skip
     (tmp_path / "plain.sh").write_text("#!/bin/bash\npython train.py\n")
     assert tm("submit", "plain.sh")[2].startswith("error: 'plain.sh' is not a spec file\n")

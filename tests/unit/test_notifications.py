@@ -151,7 +151,7 @@ def test_retries_and_what_is_said_in_the_job(tmp_path: Path, monkeypatch: pytest
     answers["bad@example.com"] = "no such host"
     step()
     text = "train-2 has succeeded"
-    assert sorted(sent) == [("bad@example.com", text), ("good@example.com", text)]
+    assert sorted(sent) == [("bad@example.com", text), ("good@example.com", text)]  # they are delivered at once
     told = "the notification to bad@example.com was not delivered: no such host; "
     assert [one.text for one in server.job("train-2").troubles] == [told + "it is tried again"]
     step()

@@ -9,6 +9,7 @@ from hypothesis import given as generated
 from hypothesis import strategies as st
 
 from trainmaster.client.files import draft_script
+from trainmaster.client.start_options import Array, overridden
 from trainmaster.errors import UsageError
 from trainmaster.model.spec import Resources
 from trainmaster.spec.document import from_mapping
@@ -62,7 +63,7 @@ def test_a_whole_script() -> None:
             "jobs/job.sh:5: each rank runs the whole script, as under srun",
             "jobs/job.sh:10: --output: the output is kept and shown by tm logs",
             "jobs/job.sh:11: --error: the output is kept and shown by tm logs",
-            "jobs/job.sh:12: --mail-type: no mail is sent; tm wait JOB returns when the job has ended",
+            "jobs/job.sh:12: --mail-type: no mail is sent: an address is needed; add --notify ADDRESS",
             "jobs/job.sh:15: module: it is a function of login shells; begin the script with #!/bin/bash -l",
             "jobs/job.sh:16: an #SBATCH line after the first command has no effect, as with sbatch",
             "jobs/job.sh:17: SLURM_FANCY is not set",
@@ -97,6 +98,19 @@ def test_a_whole_script() -> None:
         (("-q training", "-D sub", "--comment='a b'"), {"work": "training", "workdir": "sub", "tags": ("comment=a b",)}),
         (("--no-requeue", "--tmp=10G"), {"restarts": {"program": 0, "infrastructure": 0}, "disk": "10GiB"}),
         (("-L matlab:2,ansys@db",), {"custom": ("matlab=2", "ansys=1")}),
+        (("--array=0-9%2",), {"array": "0-9%2"}),
+        (("-a 1,3,8-20:4",), {"array": "1,3,8-20:4"}),
+        (("-d afterok:prepare:fetch,afterany:digits-3",), {"after": ("prepare:ok", "fetch:ok", "digits-3:any")}),
+        (("-d afternotok:train",), {"after": ("train:failed",)}),
+        (("--begin=16:00",), {"begin": "16:00"}),
+        (("-b now+2hours",), {"begin": "+7200s"}),
+        (("-b now+90",), {"begin": "+90s"}),
+        (("-b now",), {}),
+        (("-b noon",), {"begin": "12:00"}),
+        (("--begin=2026-12-24T08:00",), {"begin": "2026-12-24T08:00"}),
+        (("--mail-user=ann@example.com", "--mail-type=END,FAIL"), {"notify": ("ann@example.com",)}),
+        (("--mail-user=ann@example.com", "--mail-type=FAIL"), {"notify": ("ann@example.com",), "notify_on": "failure"}),
+        (("--mail-user=ann@example.com", "--mail-type=NONE"), {}),
         (("--export=NONE,HF_TOKEN,LR=0.1",), {"env": ("HF_TOKEN", "LR=0.1")}),
     ],
 )
@@ -115,11 +129,11 @@ def test_a_launcher_starts_the_tasks_itself() -> None:
 
 
 def test_all_that_is_impossible_is_told_by_its_line() -> None:
-    given = ("--array=0-9%2", "-d afterok:1 --constraint=v100", "--exclusive", "--frobnicate", "--mem=0", "--gres=fpga:1", "-t soon")
+    given = ("--array=all", "-d afterok:1?afterok:2 --constraint=v100", "--exclusive", "--frobnicate", "--mem=0", "--gres=fpga:1", "-t soon")
     assert refusal(lines(*given, "hetjob", "-n 3 -N 2", "--job-name='x", body="srun python t.py $SLURM_ARRAY_TASK_ID")) == [
-        "job.sh:2: --array: there are no job arrays yet; submit one job per index: tm submit --env INDEX=1 -- COMMAND",
+        "job.sh:2: --array: expected indexes such as 0-9, 0-9%2, 0-30:10 or 1,3,7",
         "job.sh:3: --constraint: nodes have no features; choose a pool (--pool), or a kind of GPU (--gpus KIND:N)",
-        "job.sh:3: --dependency: a job cannot wait for another one yet; tm wait JOB && tm submit …",
+        "job.sh:3: --dependency: afterok:1?afterok:2 has no equivalent; use afterok, afterany or afternotok, which must all hold",
         "job.sh:4: --exclusive: a node cannot be asked for as a whole; ask for all of its CPUs or GPUs",
         "job.sh:5: --frobnicate: there is no equivalent",
         "job.sh:6: --mem: all memory of a node cannot be asked for; give an amount",
@@ -128,7 +142,7 @@ def test_all_that_is_impossible_is_told_by_its_line() -> None:
         "job.sh:9: a job has one kind of node; programs beside the ranks are roles in a spec file",
         "job.sh:10: --ntasks: 3 tasks cannot be divided evenly between 2 nodes; use --ntasks-per-node",
         "job.sh:11: No closing quotation: the quotes of this line do not match",
-        "job.sh:12: SLURM_ARRAY_TASK_ID: there are no job arrays yet",
+        "job.sh:12: SLURM_ARRAY_TASK_ID is not set, and each task would do the same; use TRAINMASTER_ARRAY_INDEX",
         "job.sh:12: there is no srun: each rank runs this script, so write the command without it",
     ]
 
@@ -142,6 +156,9 @@ def test_all_that_is_impossible_is_told_by_its_line() -> None:
         ("--gpus=v100:1,a100:1", "--gpus: expected a number of GPUs, or a kind and a number such as h100:2"),
         ("--mem=much", "--mem: expected a size such as 64G"),
         ("--mem-per-gpu=1G", "--mem-per-gpu: there are no GPUs; use --mem"),
+        ("-d singleton", "--dependency: singleton has no equivalent; use afterok, afterany or afternotok, which must all hold"),
+        ("-d afterok", "--dependency: expected afterok:JOB, afterany:JOB or afternotok:JOB"),
+        ("--begin=soon", "--begin: expected 22:00, now+2hours or 2026-12-24T08:00"),
         ("now", "expected an option, got 'now'"),
     ],
 )
@@ -149,7 +166,37 @@ def test_values_that_mean_nothing(given: str, told: str) -> None:
     assert refusal(lines(given)) == [f"job.sh:2: {told}"]
 
 
-WORDS = st.sampled_from(["-n", "-N 2", "--gres=gpu", "--gpus=a:1", "-t", "1-", "--mem", "'", '"', "#", "\\", "--", "-", "=", "--x=", "-L a:", "--export=,"])
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("--mail-user=ann@example.com", "job.sh:2: --mail-user: no mail is sent without a --mail-type, as with sbatch"),
+        ("--mail-user=ann --mail-type=ALL", "job.sh:2: --mail-type: no mail is sent: an address is needed; add --notify ADDRESS"),
+        ("--mail-user=a@b.c --mail-type=BEGIN", "job.sh:2: --mail-type: no mail is sent: only of its end, with END or FAIL"),
+        ("--mail-user=a@b.c --mail-type=BEGIN,END", "job.sh:2: --mail-type: a mail is sent of its end only"),
+    ],
+)
+def test_which_mails_are_sent(given: str, told: str) -> None:
+    assert read("job.sh", lines(given)).notes == [told]
+
+
+def test_a_script_may_use_the_index_of_both_systems() -> None:
+    body = "python train.py ${SLURM_ARRAY_TASK_ID:-$TRAINMASTER_ARRAY_INDEX} $SLURM_ARRAY_JOB_ID"
+    assert read("job.sh", lines("--array=0-1", body=body)).notes == [
+        "job.sh:3: SLURM_ARRAY_JOB_ID is not set",
+        "job.sh:3: SLURM_ARRAY_TASK_ID is not set; use TRAINMASTER_ARRAY_INDEX",
+    ]
+
+
+def test_an_array_that_waits_and_options_override_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    draft = draft_script(Path("job.sh"), lines("-a 0-2%1 -d afterok:prepare -b now+60"), [], {})
+    assert (draft.start, draft.array) == ({"after": [{"job": "prepare", "when": "ok"}], "begin_in_s": 60.0}, Array((0, 1, 2), 1))
+    assert overridden(draft.start, {"begin_s": 5.0}) == {"after": [{"job": "prepare", "when": "ok"}], "begin_s": 5.0}
+    assert overridden(draft.start, None) == draft.start
+    assert overridden(None, None) is None
+
+
+WORDS = st.sampled_from(["-n", "-N 2", "--gres=gpu", "--gpus=a:1", "-t", "1-", "--mem", "'", '"', "#", "\\", "--", "-", "=", "--x=", "-L a:", "--export=,", "-a 1-%", "-b now+", "-d after:", "--mail-type=,"])
 
 
 @generated(st.lists(WORDS | st.text(max_size=5), max_size=6), st.text(max_size=20))

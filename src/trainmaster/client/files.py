@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainmaster.client.start_options import array_of, start_of
 from trainmaster.client.submission import Draft, Options, draft_command, existing
 from trainmaster.errors import UsageError
 from trainmaster.model.spec import JobSpec
@@ -43,6 +44,8 @@ def draft_script(path: Path, text: str, arguments: Sequence[str], options: Optio
     own = script.options
     given: dict[str, Any] = {**options}
     hold = "held at submit" if own.pop("hold") else None
+    start = start_of(own.pop("after", ()), own.pop("begin", None))
+    array = array_of(own.pop("array")) if "array" in own else None
     for name in ("env", "tags", "custom"):  # of these, several can be given
         if name in own and name in given:
             given[name] = (*own[name], *given[name])
@@ -54,7 +57,7 @@ def draft_script(path: Path, text: str, arguments: Sequence[str], options: Optio
         raise UsageError(f"{path} is not below {directory}, the directory that is copied for the job", where)
     word = str(place if in_place else place.relative_to(directory))
     draft = draft_command([*script.interpreter, word, *arguments], said, in_place, hold)
-    return draft._replace(notes=tuple(script.notes))
+    return draft._replace(notes=tuple(script.notes), start=start, array=array)
 
 
 def check_params(path: Path, params: Mapping[str, Any] | Sequence[str]) -> None:

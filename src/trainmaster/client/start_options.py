@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -30,6 +30,13 @@ def start_of(after: Sequence[str], begin: str | float | None, now_s: float | Non
     if begin is not None:
         start |= begin_of(begin, time.time() if now_s is None else now_s)
     return start or None
+
+
+def overridden(own: Mapping[str, Any] | None, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Start conditions of a script, of which given ones replace those of the same kind."""
+    begins = ("begin_s", "begin_in_s")
+    kept = {name: value for name, value in (own or {}).items() if not (given and name in begins and given.keys() & set(begins))}
+    return {**kept, **(given or {})} or None
 
 
 def _dependency(text: str) -> dict[str, str]:

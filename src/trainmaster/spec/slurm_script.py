@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from trainmaster.errors import UsageError
+from trainmaster.spec import slurm_start
 from trainmaster.spec import slurm_words as words
 from trainmaster.spec.fields.values import valid_name
 
@@ -136,8 +137,8 @@ def _look_at_body(reader: _Reader, body: int) -> None:
         if "launcher" not in reader.given and any(launcher in code for launcher in words.LAUNCHERS):
             reader.given["launcher"] = Given(number, "launcher", next(one for one in words.LAUNCHERS if one in code))
         for variable in dict.fromkeys(_VARIABLE.findall(code)):
-            if variable.startswith("SLURM_ARRAY"):
-                reader.fault(number, f"{variable}: there are no job arrays yet")
+            if variable == "SLURM_ARRAY_TASK_ID" and words.VARIABLES[variable] not in code:
+                reader.fault(number, f"{variable} is not set, and each task would do the same; use {words.VARIABLES[variable]}")
             else:
                 instead = words.VARIABLES.get(variable)
                 reader.notes.append((number, f"{variable} is not set" + (f"; use {instead}" if instead else "")))
@@ -156,7 +157,7 @@ def _convert(reader: _Reader) -> None:
     if "no-requeue" in reader.given:
         reader.options["restarts"] = {"program": 0, "infrastructure": 0}
     reader.options["hold"] = "hold" in reader.given
-    for convert in (_time, _resources, _licenses, _export):
+    for convert in (_time, _resources, _licenses, _export, _start, _mail):
         convert(reader)
 
 
@@ -296,6 +297,36 @@ def _export(reader: _Reader) -> None:
         reader.notes.append((one.line, "--export=ALL: only variables that --env names, and PATH and a few others, go along"))
     passed = [part for part in named if part not in ("ALL", "NONE", "NIL")]
     reader.options["env"] = (*reader.options.get("env", ()), *passed)
+
+
+def _start(reader: _Reader) -> None:
+    """What it waits for, and the indexes of an array."""
+    readers: dict[tuple[str, str], Callable[[str], object]] = {
+        ("dependency", "after"): slurm_start.dependencies,
+        ("begin", "begin"): slurm_start.begin,
+        ("array", "array"): slurm_start.array,
+    }
+    for (name, option), convert in readers.items():
+        one = reader.given.get(name)
+        if one is None:
+            continue
+        try:
+            value = convert(one.value)
+        except ValueError as error:
+            reader.fault(one, str(error))
+        else:
+            if value is not None:
+                reader.options[option] = value
+
+
+def _mail(reader: _Reader) -> None:
+    user, types = reader.given.get("mail-user"), reader.given.get("mail-type")
+    one = types or user
+    if one is not None:
+        options, note = slurm_start.notified(user and user.value, types.value if types else "")
+        reader.options.update(options)
+        if note is not None:
+            reader.notes.append((one.line, f"--{one.name}: {note}"))
 
 
 def _merged(name: str, notes: list[tuple[int, str]]) -> list[str]:

@@ -16,17 +16,14 @@ FLAGS = frozenset(  # options that take no value, or one only after `=`
 )  # fmt: skip
 MAPPED = frozenset(
     (
-        "account", "chdir", "comment", "cpus-per-task", "export", "gpus", "gpus-per-node", "gpus-per-task", "gres", "hold",
-        "job-name", "licenses", "mem", "mem-per-cpu", "mem-per-gpu", "no-requeue", "nodes", "ntasks", "ntasks-per-node",
-        "partition", "qos", "time", "tmp",
+        "account", "array", "begin", "chdir", "comment", "cpus-per-task", "dependency", "export", "gpus", "gpus-per-node",
+        "gpus-per-task", "gres", "hold", "job-name", "licenses", "mail-type", "mail-user", "mem", "mem-per-cpu",
+        "mem-per-gpu", "no-requeue", "nodes", "ntasks", "ntasks-per-node", "partition", "qos", "time", "tmp",
     )
 )  # fmt: skip
 
 _NO_NODES = "a job cannot name its nodes; choose a pool (--pool), or a kind of GPU (--gpus KIND:N)"
 REFUSED = {
-    "array": "there are no job arrays yet; submit one job per index: tm submit --env INDEX=1 -- COMMAND",
-    "dependency": "a job cannot wait for another one yet; tm wait JOB && tm submit …",
-    "begin": "a job cannot begin at a given time yet; submit it with --hold, and start it with tm release",
     "constraint": "nodes have no features; choose a pool (--pool), or a kind of GPU (--gpus KIND:N)",
     "nodelist": _NO_NODES,
     "nodefile": _NO_NODES,
@@ -41,11 +38,9 @@ REFUSED = {
     "packjob": "a job has one kind of node; programs beside the ranks are roles in a spec file",
 }
 _KEPT = "the output is kept and shown by tm logs"
-_NOBODY = "no mail is sent; tm wait JOB returns when the job has ended"
 _NO_BINDING = "processes are not bound to cores"
 NOTED = {
     "output": _KEPT, "error": _KEPT, "open-mode": _KEPT,
-    "mail-type": _NOBODY, "mail-user": _NOBODY,
     "signal": "the ranks get SIGTERM at their end, and SIGKILL 30 s later; no other signal, and none ahead of time",
     "requeue": "a job restarts after failures in any case (--restarts)",
     "wait": "tm run follows a job to its end",
@@ -66,6 +61,7 @@ VARIABLES = {  # in a script: what is set instead
     "SLURM_JOB_ID": "TRAINMASTER_JOB", "SLURM_JOBID": "TRAINMASTER_JOB", "SLURM_PROCID": "RANK", "SLURM_LOCALID": "LOCAL_RANK",
     "SLURM_NTASKS": "WORLD_SIZE", "SLURM_NPROCS": "WORLD_SIZE", "SLURM_NTASKS_PER_NODE": "LOCAL_WORLD_SIZE",
     "SLURM_NNODES": "TRAINMASTER_NODES", "SLURM_JOB_NUM_NODES": "TRAINMASTER_NODES", "SLURM_NODEID": "TRAINMASTER_NODE_RANK",
+    "SLURM_ARRAY_TASK_ID": "TRAINMASTER_ARRAY_INDEX",
     "SLURM_CPUS_PER_TASK": "OMP_NUM_THREADS", "SLURM_NODELIST": "MASTER_ADDR and MASTER_PORT",
     "SLURM_JOB_NODELIST": "MASTER_ADDR and MASTER_PORT", "SLURM_TMPDIR": "TMPDIR",
     "SLURM_SUBMIT_DIR": "the current directory, a copy of the submitted one",

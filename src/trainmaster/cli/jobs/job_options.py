@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from trainmaster.cli.session import no_such_option, quiet_option
-from trainmaster.client.start_options import array_of, start_of
+from trainmaster.client.start_options import array_of, overridden, start_of
 from trainmaster.client.submission import Draft, Options, draft_command
 from trainmaster.errors import UsageError
 
@@ -161,10 +161,11 @@ def draft_of(context: click.Context, words: tuple[str, ...], options: dict[str, 
     urgent, key = urgent_of(options), options.pop("key", None)
     start = start_of(options.pop("after"), options.pop("begin"))
     written = options.pop("array")
-    array = None if written is None else array_of(written)
     names = tuple(one.partition("=")[0] for one in options.get("params") or ())
     draft = _draft_of(context, words, options)
+    array = draft.array if written is None else array_of(written)
     spec = draft.spec if array is None else {**draft.spec, "index": array.indices[0]}
+    start = overridden(draft.start, start)
     return draft._replace(spec=spec, urgent=urgent, key=key, set_params=names, start=start, array=array)
 
 
