@@ -54,9 +54,10 @@ def test_an_exit_record_of_another_log_is_not_taken_for_this_jobs(world: LocalWo
     world.engine().submit(world.submission(Behaviour.SUCCEEDS))
     deadline(lambda: world.engine().observe([KEY])[KEY].phase is Phase.ENDED, "its end", timeout_s=30.0)
     directory = foreign(world)
+    pid = json.loads((directory / "agent.json").read_text())["pid"]
     world.restart()
     assert world.engine().observe([KEY])[KEY].phase is Phase.ABSENT
-    deadline(lambda: Attempts(world.home).lock_holder(KEY) is None, "its agent to be gone")
+    deadline(lambda: processes.start_ticks(pid) is None, "its agent to be gone", timeout_s=30.0)
     world.engine().submit(world.submission(Behaviour.FAILS))
     seen = deadline(lambda: (o := world.engine().observe([KEY])[KEY]).phase is Phase.ENDED and o, "its end", timeout_s=30.0)
     assert seen.outcome is not None
