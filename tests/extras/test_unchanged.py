@@ -126,7 +126,8 @@ def break_it(tm: Tm, program: Program, job: str) -> None:
         shown = tm.show(job)
         assert shown["state"] not in ENDED, tm.ok("logs", job)
         found[:] = processes(tm, job, program.worker)
-        return bool(found) and any(int(one["id"].split("-")[1]) >= program.saved for one in shown["checkpoints"])
+        newest = [one for one in shown["checkpoints"] if int(one["id"].split("-")[1]) >= program.saved]  # a retried one has two numbers
+        return bool(found) and any(program.last is None or one["step"] <= program.last for one in newest)
 
     deadline(ready, f"{job} to have a checkpoint", TIMEOUT_S, 0.1)
     if program.victim == "server":

@@ -252,6 +252,26 @@ def test_output_that_cannot_be_read_is_read_again(tmp_path: Path, monkeypatch: p
     assert (points(outbox), reader.last_lines(), reader.trouble) == ([(0, 2, {"acc": 0.5})], ["step 1: loss 0.5"], "")
 
 
+def test_what_was_reported_before_a_line_was_printed_is_read_before_it(tmp_path: Path) -> None:
+    """A step of Transformers is reported by its callback, and then printed beside a bar that is drawn late."""
+    reader, outbox, _ = output(tmp_path)
+    append(tmp_path, b"  5%|5         | 3/60 [00:00<00:05, 10.4it/s]\n{'loss': '2.596', 'epoch': '0.5'}\n")
+    append(tmp_path, b'{"t": "m", "step": 5, "values": {"loss": 2.5961}}\n', "rank0.sdk")
+    assert turn(reader)
+    append(tmp_path, b"{'loss': '2.4', 'epoch': '0.6'}\n")
+    reader.finish()
+    assert points(outbox) == [(0, 5, {"loss": 2.5961})]
+
+
+def test_what_is_held_at_the_first_report_is_dropped(tmp_path: Path) -> None:
+    reader, outbox, _ = output(tmp_path)
+    append(tmp_path, b"  5%|5         | 3/60 [00:00<00:05, 10.4it/s]\n{'loss': '2.596', 'epoch': '0.5'}\n")
+    assert turn(reader)
+    append(tmp_path, b'{"t": "m", "step": 5, "values": {"loss": 2.5961}}\n', "rank0.sdk")
+    reader.finish()
+    assert points(outbox) == [(0, 5, {"loss": 2.5961})]
+
+
 def test_what_of_the_sdk_is_passed_over_is_told(tmp_path: Path) -> None:
     """Not only left out: a step beyond counting, and a message longer than any is taken."""
     reader, outbox, _ = output(tmp_path)

@@ -1,5 +1,7 @@
 """FSDP2 with PyTorch Distributed Checkpoint: each of two ranks (gloo on CPUs) saves its own shards."""
 
+import gc
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -13,13 +15,8 @@ STEPS = 60
 BATCH = 32  # per rank
 
 
-def main() -> None:
+def train(device: torch.device) -> None:
     """Learn a fixed linear map; each rank draws its own batches."""
-    cuda = torch.cuda.device_count() >= sdk.world_size()
-    if cuda:
-        torch.cuda.set_device(sdk.rank())
-    dist.init_process_group("nccl" if cuda else "gloo")
-    device = torch.device("cuda" if cuda else "cpu")
     torch.manual_seed(7)
     truth = torch.randn(8, 1).to(device)
     model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1)).to(device)
@@ -39,7 +36,17 @@ def main() -> None:
         dist.all_reduce(loss := loss.detach())
         if saver.after_step(step, loss=loss.item() / dist.get_world_size()):
             break
+
+
+def main() -> None:
+    """Train in a process group."""
+    cuda = torch.cuda.device_count() >= sdk.world_size()
+    if cuda:
+        torch.cuda.set_device(sdk.rank())
+    dist.init_process_group("nccl" if cuda else "gloo")
+    train(torch.device("cuda" if cuda else "cpu"))
     dist.barrier()  # no rank leaves while another one still needs the group
+    gc.collect()  # what is left of the model holds the group, whose threads must end before the interpreter does
     dist.destroy_process_group()
 
 

@@ -175,6 +175,7 @@ class RankOutput:
         while self._search(until_s + _SEARCH_S) and self._log.waiting():
             found = True
             self._take(self._lines.feed(self._read(self._log)))
+            self._turn_sdk(until_s)  # what was reported before these lines were printed decides whether they are parsed
             if time.monotonic() > until_s:
                 break
         if self._log.waiting() > _BEHIND_MAX:
@@ -186,7 +187,7 @@ class RankOutput:
     def finish(self) -> None:
         """Read the rest, after the rank and its descendants have ended. Read errors are retried for a short time."""
         self.trouble = ""
-        for part in (self._finish_log, self._finish_sdk):
+        for part in (self._finish_sdk, self._finish_log):
             for left in reversed(range(_TRIES)):
                 try:
                     part()
@@ -216,7 +217,7 @@ class RankOutput:
         while self._unsearched:
             self._search(0.0)
         rest = self._parser.rest()
-        if rest is not None:
+        if rest is not None and self._parses:
             self._progress.printed(self.rank.number, *rest)
         if unsearched:
             self._progress.warn(
