@@ -99,6 +99,22 @@ def test_output_comes_in_order_and_once_then_how_it_ended(running: Api) -> None:
     assert running.sync(KEY)["orders"] == []
 
 
+def test_output_that_arrives_with_the_result_while_the_job_is_read_is_not_left_out(
+    running: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen under load: three of a thousand short commands showed no output."""
+    id, over = begin(running), {"exit_code": 0, "signal": None, "error": None, "with_attempt": False}
+
+    def meanwhile(job: object, session: exec_sessions.Session) -> None:
+        session.add_output([(1, text(b"hi"))])
+        session.result = over
+
+    monkeypatch.setattr(exec, "_notice_loss", meanwhile)
+    page = running.get(f"/jobs/train-1/exec/{id}", wait_s=5)
+    assert ([chunk["data"] for chunk in page["chunks"]], page["over"]) == ([text(b"hi")], None)
+    assert running.get(f"/jobs/train-1/exec/{id}", after=page["cursor"])["over"] == over
+
+
 def test_output_that_nobody_reads_is_not_taken(running: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exec, "_HOLD_MAX_S", 0.1)
     id, block = begin(running), text(b"x" * exec_sessions.BUFFER_MAX_BYTES)

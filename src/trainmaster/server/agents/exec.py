@@ -74,16 +74,16 @@ async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: 
     with api.execs.notifier.subscribe(id) as signal:
         while True:
             signal.clear()
-            chunks = session.output_after(after)
+            chunks, result = session.output_after(after), session.result
             api.execs.notifier.notify(id)  # the buffer has room again
             signal.clear()
-            if not chunks and session.result is None:
-                _notice_loss(await api.job(session.key.job), session)
+            if not chunks and result is None:
+                _notice_loss(await api.job(session.key.job), session)  # the last output and the result may arrive meanwhile
             left_s = deadline_s - time.monotonic()
-            if chunks or session.result is not None or left_s <= 0 or api.notifier.closing:
+            if chunks or result is not None or left_s <= 0 or api.notifier.closing:
                 told = [{"stream": chunk.stream, "data": chunk.data} for chunk in chunks]
                 cursor = chunks[-1].number if chunks else after
-                return bodies.Json({"chunks": told, "cursor": cursor, "over": None if chunks else session.result})
+                return bodies.Json({"chunks": told, "cursor": cursor, "over": None if chunks else result})
             await api.execs.notifier.wait(signal, min(left_s, _BEAT_S))
 
 

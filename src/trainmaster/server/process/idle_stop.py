@@ -33,7 +33,7 @@ def idle_check(
         busy_s = now_s  # if the check fails, the server counts as busy
         if not await asyncio.to_thread(_is_busy, api):
             busy_s = seen_s
-        if time.monotonic() - max(busy_s, api.last_request_s) >= idle_s:
+        if now_s - max(busy_s, api.last_request_s) >= idle_s:  # not by the time of the answer: a slow one says nothing
             _log.info("nothing to do for %.0f s: stopping", idle_s)
             await asyncio.to_thread(stop or _stop, api.services.home)
             return None
