@@ -215,7 +215,7 @@ class SyncRequest(TypedDict):
 
 
 class Terminal(TypedDict):
-    """The terminal of the person for whom a command runs. It may change its size meanwhile."""
+    """The terminal of the user that runs a command. It may be resized meanwhile."""
 
     rows: int
     columns: int
