@@ -170,7 +170,7 @@ def test_a_python_without_torch_is_said(tm: Tm) -> None:
     assert job["failure"]["last_lines"][-1] == "ModuleNotFoundError: No module named 'torch_that_is_not_there'"
     assert job["notes"] == [
         f"{sys.executable} has no module 'torch_that_is_not_there': install it there, or name another Python (--python); "
-        "a file of your own is not copied if git ignores it"
+        "for a file of your own, tm plan lists what goes along"
     ]
 
 

@@ -44,16 +44,16 @@ def test_only_the_last_attempt_that_began_again_has_a_note() -> None:
         ),
         (
             "python: can't open file '/w/trian.py': [Errno 2] No such file or directory",
-            "there is no /w/trian.py: check the name, and that git does not ignore it",
+            "there is no /w/trian.py: check the name; tm plan lists what goes along",
         ),
         (
             "/env/bin/python3: can't open file '/w/a b.py': [Errno 2] No such file or directory",
-            "there is no /w/a b.py: check the name, and that git does not ignore it",
+            "there is no /w/a b.py: check the name; tm plan lists what goes along",
         ),
         (
             "ModuleNotFoundError: No module named 'torch.foo'",
             "the Python that ran it has no module 'torch.foo': install it there, or name another Python (--python); "
-            "a file of your own is not copied if git ignores it",
+            "for a file of your own, tm plan lists what goes along",
         ),
         ("ValueError: bash: line 1: nvcc: command not found", None),
     ],

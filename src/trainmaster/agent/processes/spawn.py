@@ -259,7 +259,7 @@ def explain(told: str, child: Child, launch: Launch) -> str:
     if int(number) == 2 and os.path.isabs(program):
         return f"command not found: {line}; there is no {program}; check the path"
     if int(number) == 2:
-        return f"command not found: {line}; no {program} in {launch['work']}; check the path, and that git does not ignore it"
+        return f"command not found: {line}; no {program} in {launch['work']}; check the path; tm plan lists what goes along"
     if int(number) == 13:
         return f"not executable: {line}; run `chmod +x {program}`, or start it with its interpreter, such as `python {program}`"
     if int(number) == 8:

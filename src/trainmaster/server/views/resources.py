@@ -27,7 +27,7 @@ WAITING = "waiting for the control process"
 _TELLING = {  # known last lines of a failure -> advice; `python` is the interpreter that ran
     re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'"): (
         "{python} has no module {name!r}: install it there, or name another Python (--python); "
-        "a file of your own is not copied if git ignores it"
+        "for a file of your own, tm plan lists what goes along"
     ),
     re.compile(
         r"bash: line \d+: (?P<name>\S+\.py): command not found"
@@ -39,7 +39,7 @@ _TELLING = {  # known last lines of a failure -> advice; `python` is the interpr
         "{name} is not executable: run `chmod +x {name}`, or start it with its interpreter, such as `python {name}`"
     ),
     re.compile(r"(?:\S*/)?python[^\s/:]*: can't open file '(?P<name>[^']+)': \[Errno 2\]"): (
-        "there is no {name}: check the name, and that git does not ignore it"
+        "there is no {name}: check the name; tm plan lists what goes along"
     ),
 }
 _SOON_S = 30.0  # a start that takes longer shows its duration
