@@ -153,8 +153,9 @@ def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     while not waiting.empty:
         found += steps_of(waiting.take())
         waiting.sent()
-    assert found == list(range(200 - waiting.dropped))
-    assert 0 < waiting.dropped < 190
+    assert (found[:30], len(found)) == (list(range(30)), 200 - waiting.dropped)
+    assert found == sorted(set(found))  # a point whose line is shorter, as its time has fewer digits, may fit after one that was dropped
+    assert 0 < waiting.dropped < 170
 
 
 def sdk(step: int) -> str:
