@@ -62,6 +62,7 @@ _SET = 0.02  # probability that the wall clock is set
 _STEPS_S = (7.0, 600.0, 86_400.0, 40 * 86_400.0)  # by these amounts
 _CALM_MAX_S = 40_000.0  # virtual time by which every job must have ended
 _AGE_S = 1e6  # garbage collection takes every blob to be this old
+_BEATS_MAX = 300  # in the end: more than the longest wait before a removal is retried
 _PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 30.0  # between ticks in the calm
 
 
@@ -146,8 +147,11 @@ class Scenario:
             self.people.ask(ReleaseJob(job_id, "calm"))
         self._calm_down()
         self.people.ask_for_room()
-        for _ in range(2):  # more beats, to repeat pending removals
+        self._step(1.0)
+        for _ in range(_BEATS_MAX):
             self._step(1.0)
+            if not any(job.deleting or job.clearing for job in self.loop.world.jobs.values()):
+                break
 
     def _calm_down(self) -> None:
         """Run until all jobs have ended. Idle time passes faster."""
