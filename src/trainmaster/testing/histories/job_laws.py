@@ -29,6 +29,7 @@ def life_problems(log: Iterable[Recorded], truth: Truth) -> list[str]:
     """Every law of a job's life that this history violated."""
     jobs: dict[str, Job] = {}
     found: list[str] = []
+    declared_s: dict[tuple[str, int], float] = {}  # when a person declared the node of an agent lost
     for recorded in log:
         if recorded.job is None or isinstance(recorded.event, ev.Noted):
             continue
@@ -45,8 +46,13 @@ def life_problems(log: Iterable[Recorded], truth: Truth) -> list[str]:
                 found += _begun(job, truth)
             case ev.NodeStarted(bad=bad):
                 found += _believed(job, bad)
+            case ev.NodeLost(node_index=index, declared=True):
+                declared_s.setdefault((job.id, index), recorded.now_s)
+            case ev.ClockSet(by_s=by_s):
+                declared_s.update({key: at_s + by_s for key, at_s in declared_s.items() if key[0] == job.id})
             case ev.NodeEnded(node_index=index, outcome=outcome):
-                found += [*_believed(job, outcome.bad), *_soon(before, index, recorded.now_s)]
+                lost_s = declared_s.pop((job.id, index), None)
+                found += [*_believed(job, outcome.bad), *_soon(before, index, recorded.now_s, lost_s)]
             case ev.AttemptEnded():
                 found += [*_blame(before, job, truth), *_verdict(before, job, truth), *_limit(before)]
     return found
@@ -79,14 +85,16 @@ def _begun(job: Job, truth: Truth) -> Iterable[str]:
         yield f"{key} was stopped as it did not start, and the engine was never asked to start it"
 
 
-def _soon(before: Job, index: int, now_s: float) -> Iterable[str]:
+def _soon(before: Job, index: int, now_s: float, declared_s: float | None) -> Iterable[str]:
     """An agent ends within a bounded time after the order, or after a person's declaration."""
     attempt = before.attempt
     if attempt is None or attempt.stopping_s is None:
         return
-    allowed_s = _DECLARED_S if attempt.nodes[index].declared_lost is not None else _STOPPED_S
-    if now_s - attempt.stopping_s > allowed_s:
-        yield f"{attempt.key(before.id, index)} ended {now_s - attempt.stopping_s:.0f} s after it was to stop"
+    since_s, allowed_s = attempt.stopping_s, _STOPPED_S
+    if declared_s is not None:
+        since_s, allowed_s = max(since_s, declared_s), _DECLARED_S
+    if now_s - since_s > allowed_s:
+        yield f"{attempt.key(before.id, index)} ended {now_s - since_s:.0f} s after it was to stop"
 
 
 def _blame(before: Job, job: Job, truth: Truth) -> Iterable[str]:
