@@ -29,8 +29,10 @@ def test_a_history_is_exported_replayed_and_asked_what_if(tmp_path: Path) -> Non
         assert "error: this server's history: it has no job that ran\n" in said.err
         assert tm.ok("export").count("\n") == 1
         falls_once = f"bash -c 'test -e {tmp_path}/fell && sleep 1 && exit; touch {tmp_path}/fell; sleep 1; kill -9 $$'"
-        ids = [submit(tm, "a", "vision"), submit(tm, "b", "speech", falls_once), submit(tm, "c", "vision")]
+        until_all_wait = f"bash -c 'until test -e {tmp_path}/all; do sleep 0.1; done'"
+        ids = [submit(tm, "a", "vision", until_all_wait), submit(tm, "b", "speech", falls_once), submit(tm, "c", "vision")]
         ids.append(submit(tm, "d", "speech"))
+        (tmp_path / "all").touch()
         for id in ids:
             tm.state(id, "succeeded", timeout_s=60)
         assert "history.jsonl.gz: 4 jobs, " in tm("export", "history.jsonl.gz").err
