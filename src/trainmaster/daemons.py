@@ -27,9 +27,11 @@ from trainmaster.locks import LOOK_S, hold, holder, inode, wait_for
 from trainmaster.termination import end, stop_spawner
 from trainmaster.wire.answers import Answer
 from trainmaster.wire.names import ENV_FAILPOINT
-from trainmaster.wire.processes import start_ticks
+from trainmaster.wire.processes import cpu_s, start_ticks
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 30.0  # without any use of a processor
+_START_MAX_S = 300.0
+_PROGRESS_S = 0.1  # of processor time
 _HEAR_S = 5.0
 _OUT_MAX_BYTES = 1024 * 1024
 _SHOWN_LINES = 5
@@ -93,6 +95,22 @@ class _Child:
             else:
                 self.error = said
         return data
+
+
+class _Patience:
+    """How long a start may take: as long as its processes use a processor, which may be rare on a busy machine."""
+
+    def __init__(self) -> None:
+        self._used_s = 0.0
+        self._until_s = time.monotonic() + START_TIMEOUT_S
+        self._last_s = time.monotonic() + _START_MAX_S
+
+    def ends(self, children: Sequence[_Child]) -> bool:
+        """Whether it took too long."""
+        now_s, used_s = time.monotonic(), sum(cpu_s(child.identity[0]) for child in children if child.identity is not None)
+        if used_s - self._used_s >= _PROGRESS_S:
+            self._used_s, self._until_s = used_s, now_s + START_TIMEOUT_S
+        return now_s > min(self._until_s, self._last_s)
 
 
 def start(home: Home, options: Options | None = None) -> ServerInfo:
@@ -213,15 +231,15 @@ def _bring_up(home: Home, wanted: Sequence[str], first: bool = True) -> None:
     """Start processes that are dead or die meanwhile, and wait for all. If one fails, end those that were started."""
     children: list[_Child] = []
     try:
-        deadline_s = time.monotonic() + START_TIMEOUT_S
+        patience = _Patience()
         while not all(ready(home, which) for which in wanted):
             started = {child.which for child in children}
             dead = [which for which in wanted if which not in started and not alive(home, which)]
             children.extend(_spawn(home, which, first) for which in dead)
             _listen(children)
-            if time.monotonic() > deadline_s:
+            if patience.ends(children):
                 raise _silent(home, next(which for which in wanted if not ready(home, which)))
-        if first and not wait_for(lambda: _healthy(home), max(1.0, deadline_s - time.monotonic())):
+        if first and not wait_for(lambda: _healthy(home), START_TIMEOUT_S):
             raise OperationError(f"the server on {home.root} runs but does not answer", "try: tm down, then tm up")
     except BaseException:
         _hear(children)
@@ -240,7 +258,9 @@ def _silent(home: Home, which: str) -> OperationError:
     if pid is not None and not alive(home, which):
         message = f"{which} runs as process {pid} and is not in {home.server_json}, which was removed or put back from a copy"
         return OperationError(message, "jobs run on meanwhile: tm down, then tm up")
-    return OperationError(f"{which} did not come up within {START_TIMEOUT_S:.0f} s", f"see {home.logs}")
+    load, processors = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    busy = f"; the machine may be too busy: load {load:.0f} on {processors} processors" if load > 2 * processors else ""
+    return OperationError(f"{which} did not come up", f"see {home.logs}{busy}")
 
 
 def _spawn(home: Home, which: str, first: bool) -> _Child:

@@ -145,6 +145,21 @@ def test_a_configuration_that_is_no_text_is_refused_in_words(tmp_path: Path) -> 
         configuration.load(home)
 
 
+def test_a_start_is_waited_for_as_long_as_its_processes_use_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with load 15, a start that took over 30 s was ended, again and again."""
+    now_s, used_s, pids = [0.0], {7: 0.0}, list[int]()
+    monkeypatch.setattr(daemons.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(daemons, "cpu_s", lambda pid: pids.append(pid) or used_s[pid])
+    child = daemons._Child("api", -1, Path("api.out"), identity=(7, 1))
+    patience, asked = daemons._Patience(), list[bool]()
+    for use_s in (0.0, 0.2, 0.4, 0.4, 0.4):
+        now_s[0], used_s[7] = now_s[0] + 25.0, use_s
+        asked.append(patience.ends([child]))
+    assert (asked, set(pids)) == ([False, False, False, False, True], {7})
+    patience, now_s[0] = daemons._Patience(), 1000.0
+    assert patience.ends([child])  # whatever it used
+
+
 def test_a_server_that_is_not_on_record_is_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody removed `server.json`, or put back an older one: its processes hold their locks."""
     pids = daemons.start(home).pids

@@ -33,13 +33,27 @@ def start_ticks(pid: int) -> Optional[int]:
 
 def proven_ticks(pid: int) -> Optional[int]:
     """Like `start_ticks`, but None proves that the process is gone. Raises: OSError if that cannot be known now."""
+    fields = _stat(pid)
+    return None if fields is None or fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time that `pid` has used, in seconds; 0 if no such process runs, or it is unknown."""
+    try:
+        fields = _stat(pid)
+    except OSError:
+        return 0.0
+    return 0.0 if fields is None else (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid: int) -> Optional[list[bytes]]:
+    """The fields of `stat` after the name. Raises: OSError if they cannot be read now."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    return stat[stat.rindex(b")") + 2 :].split()
 
 
 def same_process(pid: int, ticks: int, boot: str) -> bool:
