@@ -24,6 +24,7 @@ from trainmaster.model.job import Action, Outcome, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.server.streams import rank_logs
 from trainmaster.server.streams.rank_logs import Chunk, Cursor
+from trainmaster.wire.log_times import RECORD
 
 SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
 DONE = Verdict(Action.FINISH, State.SUCCEEDED, "done")
@@ -79,6 +80,33 @@ def test_all_attempts_rank_0_first(api: Api) -> None:
     assert everything(api, rank=2) == [(1, 2, "a1 r2\n"), (2, 2, "a2 r2\n")]
     assert everything(api, attempt=2, rank=0) == [(2, 0, "a2 r0\n")]
     assert everything(api, attempt=3) == []
+
+
+def test_lines_since_a_time_and_their_times(api: Api) -> None:
+    """Attempt 1 ran under an older version, and attempt 2 has times."""
+    write(api.home, 1, 0, b"old\n")
+    write(api.home, 2, 0, b"a\nb\nc\nd\n")
+    path = write(api.home, 2, 1, b"x\n")
+    os.utime(path.with_name("rank0.log"), (3000.0, 3000.0))
+    os.utime(path, (500.0, 500.0))
+    records = b"".join(RECORD.pack(*one) for one in ((2, 1000.0), (6, 2000.5), (8, 3000.0)))
+    path.with_name("rank0.log.times").write_bytes(records)
+    end(api)
+    assert everything(api, since_s=2000) == [(2, 0, "b\nc\nd\n")]
+    assert everything(api, since_s=2000, tail=1) == [(2, 0, "d\n")]
+    assert everything(api, since_s=2600, tail=3) == [(2, 0, "d\n")]
+    assert everything(api, since_s=4000) == []
+    assert [chunk["text"] for chunk in api.get("/jobs/train-1/logs", since_s=2600, wait_s=1)["chunks"]] == ["d\n"]
+    assert everything(api, since_s=0, attempt=2, rank=0) == [(2, 0, "a\nb\nc\nd\n")]
+    chunks = api.get("/jobs/train-1/logs", times=1)["chunks"]
+    assert [(one["attempt"], one["rank"], one["times"]) for one in chunks] == [
+        (1, 0, [[1, None]]), (2, 0, [[1, 1000.0], [2, 2000.5], [1, 3000.0]]), (2, 1, [[1, None]]),
+    ]  # fmt: skip
+    assert "times" not in api.get("/jobs/train-1/logs")["chunks"][0]
+    refused = api.http.get("/jobs/train-1/logs?since_s=1")
+    assert (refused.status_code, refused.json()["error"]["message"].partition(":")[0]) == (
+        409, "the times of the output of rank 0 in attempt 1 are not known",
+    )  # fmt: skip
 
 
 def test_large_logs_come_in_pieces_that_join_exactly(api: Api) -> None:

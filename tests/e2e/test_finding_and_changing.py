@@ -1,7 +1,9 @@
 """What people do with jobs all day, at the real command line; one server for all of it."""
 
 import json
+import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,14 @@ for step in range(1, 6):
     print("nothing", flush=True)
 if "stay" in sys.argv:
     time.sleep(600)
+"""
+TIMED = """
+import os, sys, time
+print("early", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+for number in range(2):
+    print("late", number, flush=True)
 """
 
 
@@ -82,6 +92,28 @@ def test_the_lines_of_logs(tm: Tm, ended: list[str]) -> None:
     assert [(one["job"], one["rank"], one["text"]) for one in told] == [
         (first, 0, "nothing\n"), (second, 0, "nothing\n"), (second, 1, "nothing\n"),
     ]  # fmt: skip
+
+
+def test_the_times_of_lines(tm: Tm) -> None:
+    """What was printed before the first line of a running job is not printed again, and the rest is followed."""
+    job = tm.submit("--name", "timed", "--", "python3", "-c", TIMED, str(tm.work / "go"))
+    tm.state(job, "running")
+    deadline(lambda: "early" in tm.ok("logs", job), "the first line")
+    early, _, text = tm.ok("logs", "-t", job).strip().partition(" ")
+    assert text == "early"
+    shown = tm.show(job)
+    assert shown["started_s"] - 2.0 <= datetime.fromisoformat(early).timestamp() <= shown["started_s"] + 20.0
+    since_s = (datetime.fromisoformat(early) + timedelta(seconds=2)).timestamp()
+    deadline(lambda: time.time() > since_s + 1.0, "a second to pass")
+    tm.file("go", "")
+    followed = tm.ok("logs", "-f", "-t", "--since", f"{since_s:.0f}", job).splitlines()
+    assert [line.partition(" ")[2] for line in followed] == ["late 0", "late 1"]
+    assert all(datetime.fromisoformat(line.partition(" ")[0]).timestamp() >= since_s for line in followed)
+    assert tm.ok("logs", job, "--since", f"{since_s:.0f}", "--grep", "1", "-n", "5") == "late 1\n"
+    (told,) = [json.loads(line) for line in tm.ok("logs", job, "--since", f"{since_s:.0f}", "-t", "--json").splitlines()]
+    assert (told["text"], sum(count for count, _ in told["times"])) == ("late 0\nlate 1\n", 2)
+    assert all(since_s <= time_s <= time.time() for _, time_s in told["times"])
+    assert tm.ok("logs", job, "--since", "now") == ""
 
 
 def test_a_waiting_job_is_changed(tm: Tm) -> None:

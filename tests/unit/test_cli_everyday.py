@@ -3,6 +3,7 @@
 import json
 import shlex
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,59 @@ def test_lines_that_match_as_json(capsysbinary: pytest.CaptureFixture[bytes]) ->
     ]  # fmt: skip
 
 
+TIMED: list[dict[str, Any]] = [
+    {"attempt": 1, "rank": 0, "role": None, "text": "loss 1\nacc 2\nlo", "times": [[2, 100.25], [1, 101.5]]},
+    {"attempt": 1, "rank": 1, "role": None, "text": "loss 3\nloss 4\n", "times": [[2, 102.0]]},
+    {"attempt": 1, "rank": 0, "role": None, "text": "ss 5\nx", "times": [[1, 103.0], [1, None]]},
+]
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Five and a half hours ahead of UTC, as in India."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("zone")
+def test_lines_with_times(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A line has the time of its beginning, also if its end comes later."""
+    printer = LogPrinter(Output(), lines=Lines(times=True))
+    printer.page(TIMED)
+    printer.finish()
+    said = capsysbinary.readouterr()
+    assert (said.out.decode().splitlines(), said.err) == ([
+        "1970-01-01T05:31:40+05:30 loss 1", "1970-01-01T05:31:40+05:30 acc 2", "[1] 1970-01-01T05:31:42+05:30 loss 3",
+        "[1] 1970-01-01T05:31:42+05:30 loss 4", "1970-01-01T05:31:41+05:30 loss 5", "-                         x",
+    ], b"")  # fmt: skip
+    printer = LogPrinter(Output(), lines=Lines("a-1", times=True))
+    untimed = {"attempt": 2, "rank": 0, "role": None, "text": "old\n", "times": [[1, None]]}
+    printer.page([untimed, untimed])
+    said = capsysbinary.readouterr()
+    assert said.out.decode().splitlines() == ["a-1 | -                         old"] * 2
+    assert said.err.decode().splitlines() == [
+        "times of lines of attempt 2 of a-1 are not known: an older version ran it, or they could not be written",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("times", [True, False])
+def test_lines_that_match_have_their_times_as_json(capsysbinary: pytest.CaptureFixture[bytes], times: bool) -> None:
+    out = Output()
+    out.json = True
+    printer = LogPrinter(out, lines=Lines(keep=has_loss, times=times))
+    printer.page(TIMED)
+    printer.finish()
+    told = [json.loads(line) for line in capsysbinary.readouterr().out.decode().splitlines()]
+    assert [(one["text"], one.get("times")) for one in told] == [
+        ("loss 1\n", [[1, 100.25]] if times else None),
+        ("loss 3\nloss 4\n", [[2, 102.0]] if times else None),
+        ("loss 5\n", [[1, 101.5]] if times else None),
+    ]
+
+
 def logged(request: Asked) -> Answer:
     """Two jobs that have ended, followed or not."""
     path, _, query = request.line.removeprefix("GET /jobs/").partition("?")
@@ -221,6 +275,13 @@ def test_several_jobs_are_followed_at_once(invoke: Run) -> None:
         code, _, said = invoke("logs", "--server", server.url, "--grep", "(?=x)", "a")
     assert (code, said.startswith("error: --grep: this pattern cannot be used: a look-ahead")) == (2, True)
     assert threading.active_count() <= before + 1
+
+
+def test_an_older_server_cannot_select_by_time(invoke: Run) -> None:
+    refusal = "error: the server is of an older version, which knows no times of lines\n  update it\n"
+    with serving(logged) as server:
+        assert invoke("logs", "--server", server.url, "--since", "10m", "a") == (1, "", refusal)
+        assert invoke("logs", "--server", server.url, "-t", "-f", "a", "b") == (1, "", refusal)
 
 
 # --- no server, other names, help

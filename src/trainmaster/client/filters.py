@@ -38,3 +38,5 @@ class LogFilter(TypedDict, total=False):
     after: str | None
     wait_s: float
     tail: int | None
+    since_s: float | None  # written then or later
+    times: int  # 1: with the times of the lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 
+from trainmaster.agent.files.log_times import LogTimes
 from trainmaster.agent.processes import spawn
 from trainmaster.agent.processes.rank import ROLE_RANK, Rank
 from trainmaster.agent.processes.spawn import LaunchError, MachineError
@@ -55,6 +56,7 @@ def start_all(plan: Plan, wait_for: Callable[[str], None]) -> list[Rank]:
             if child.number == 0:
                 child.environment.update(plan.first)
             os.close(os.open(child.sdk_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            LogTimes(child.log_path).close()  # before the log, so that a log without it is one of an older version
             log = os.open(child.log_path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             waiting.append((child, spawn.start(child, launch, (null, log, log), highest)))
             os.close(log)

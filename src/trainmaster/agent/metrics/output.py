@@ -12,6 +12,7 @@ import os
 import time
 from collections import deque
 
+from trainmaster.agent.files.log_times import LogTimes
 from trainmaster.agent.metrics.parse import JSON_MAX, Parser, is_long_json
 from trainmaster.agent.processes import libc
 from trainmaster.agent.transport.point_values import sdk_point
@@ -144,7 +145,7 @@ class RankOutput:
 
     def __init__(self, rank: Rank, pattern: Optional[Search], log_max_bytes: int, progress: Progress | RoleProgress) -> None:
         self.rank = rank
-        self._log = Tail(rank.log_path)
+        self._log, self._times = Tail(rank.log_path), LogTimes(rank.log_path)
         self._sdk = Tail(rank.sdk_path)
         self._lines = Lines()
         self._unsearched: deque[bytes] = deque()  # lines that were read but not searched
@@ -181,6 +182,7 @@ class RankOutput:
         if self._log.waiting() > _BEHIND_MAX:
             self._skip()
         self._warn_truncated()
+        self._note_times()
         self._cut()
         return found
 
@@ -197,8 +199,8 @@ class RankOutput:
                         time.sleep(_AGAIN_S)
                     else:
                         self.trouble = f"{self.rank.label}: the end of its output cannot be read: {error}"
-        self._log.close()
-        self._sdk.close()
+        for one in (self._log, self._sdk, self._times):
+            one.close()
 
     def _finish_log(self) -> None:
         until_s = time.monotonic() + _FINISH_S
@@ -210,6 +212,7 @@ class RankOutput:
         self._take(self._lines.finish())
         self._search(time.monotonic() + _FINISH_S)
         self._warn_truncated()
+        self._note_times(last=True)
         self._cut()
         unsearched = self._log.skipped_bytes + sum(map(len, self._unsearched))
         while len(self._unsearched) > _LAST_SEARCHED:
@@ -297,12 +300,14 @@ class RankOutput:
         self.dropped_bytes += size - kept - len(end)
         notice = (f"\n[trainmaster: this log reached its limit of {self._log_max_bytes} bytes; "
                   f"{self.dropped_bytes} bytes in all were dropped here, after the first {kept}]\n").encode()  # fmt: skip
-        before = b""
+        before, begins, moved = b"", kept, size
         self._log.offset = kept
         with contextlib.suppress(OSError):  # the disk is completely full: the cut itself is more important
             written = os.write(self._log.descriptor, notice + end)
             self._log.offset = os.lseek(self._log.descriptor, 0, os.SEEK_CUR)
+            begins, moved = max(kept, self._log.offset - len(end)), size - len(end)
             before = os.pread(self._log.descriptor, self._log.offset - written - kept, kept)  # written since then, so newer
+        self._times.cut(kept, moved, begins)
         if unread > len(end):
             self._lines.finish()  # an incomplete line, as in `_skip`
             self._log.skipped_bytes += unread - len(end)
@@ -311,6 +316,13 @@ class RankOutput:
         while excess > 0:
             excess -= len(self._unsearched[0])
             self._log.skipped_bytes += len(self._unsearched.popleft())
+
+    def _note_times(self, last: bool = False) -> None:
+        """Note the length of the log and when it was last written, before it is cut."""
+        status = os.fstat(self._log.descriptor)
+        self._times.grown(status.st_size, status.st_mtime, time.monotonic(), last)
+        if self._times.trouble:
+            self._say("log times", f"the times of its lines are not known: {self._times.trouble}")
 
     def _say(self, topic: str, text: str) -> None:
         """Warn once per text, independent of the warnings of other ranks."""
@@ -330,6 +342,8 @@ class RankOutput:
             if tail.lost:
                 told = "while it ran, and what is written to it is not seen by others: leave the attempt's directory alone"
                 self._say(f"lost {what}", f"the {what} was {tail.lost} {told}")
+                if tail is self._log:
+                    self._times.stop(f"the log was {tail.lost}")
         if self._log.truncated:
             self._log.truncated = False
             self._progress.warn(

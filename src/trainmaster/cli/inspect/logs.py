@@ -1,17 +1,19 @@
 """`tm logs`: prints the output of jobs' ranks."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
 
+from trainmaster.cli.render import times
 from trainmaster.cli.render.log_stream import Keep, Lines, LogPrinter, program_count, rank_count
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import ENDED, Client, Row
 from trainmaster.client.filters import LogFilter
 from trainmaster.client.log_pages import follow
-from trainmaster.errors import TrainmasterError, UsageError
+from trainmaster.errors import OperationError, TrainmasterError, UsageError
 
 _HOLD_S = 5.0
 _FOLLOWED_MAX = 32  # jobs at once, each with a connection of its own
@@ -29,6 +31,8 @@ class _Asked(NamedTuple):
     keep: Keep | None
     raw: bool
     following: bool
+    since_s: float | None
+    timestamps: bool
 
     @property
     def alone(self) -> bool:
@@ -37,27 +41,39 @@ class _Asked(NamedTuple):
 
     def filter(self) -> LogFilter:
         """As a query."""
-        return LogFilter(rank=list(self.ranks) or None, role=self.role, attempt=self.attempt, tail=self.tail)
+        whose = LogFilter(rank=list(self.ranks) or None, role=self.role)
+        return self.part_of(whose, self.attempt)
+
+    def part_of(self, whose: LogFilter, attempt: int | None) -> LogFilter:
+        """As a query for the output of these ranks or this role in an attempt."""
+        timed = int(self.timestamps or self.since_s is not None)
+        return LogFilter(**whose, attempt=attempt, tail=self.tail, since_s=self.since_s, times=timed)
 
 
 @click.command()
 @click.argument("jobs", type=JOB, nargs=-1, required=True, metavar="JOB...")
 @click.option("-f", "--follow", "following", is_flag=True, help="Follow until the jobs have ended.")
 @click.option("-n", "--tail", type=click.IntRange(0), help="Only the last lines of each rank, of the newest attempt.")
+@click.option("--since", metavar="TIME", help="Only lines written since: 10m, 2h, today, 2026-11-30T14:00.")
+@click.option("-t", "--timestamps", is_flag=True, help="Print before each line when it was written.")
 @click.option("--grep", "pattern", metavar="REGEX", help="Only lines in which this is found (RE2); (?i) ignores case.")
 @click.option("--rank", "ranks", multiple=True, metavar="N[,…]", help="Only these ranks: 0,2-5; above 0 they are marked: [1].")
 @click.option("--role", metavar="NAME", help="Only this role, which runs beside the ranks.")
 @click.option("--attempt", type=click.IntRange(1), help="Only this attempt; default: all.")
 @click.option("--raw", is_flag=True, help="Print control sequences unchanged, also on a terminal.")
 @remote
-def logs(session: Session, jobs: tuple[str, ...], following: bool, pattern: str | None, **which: Any) -> None:
+def logs(session: Session, jobs: tuple[str, ...], pattern: str | None, since: str | None, **which: Any) -> None:
     """Print the output of jobs: all attempts, rank 0 first; with -f as it is written.
 
     The lines of several jobs begin with their ids. On a terminal, colors and cleared lines are kept and other control
     sequences are shown as text. Piped, or with --raw, the output is exactly what the job printed.
+
+    Times of lines are exact to a second. After 18 hours of steady output older ones are coarser: half a minute after a day.
     """
+    following = which["following"]
+    since_s = None if since is None else times.moment(since, "--since", time.time())
     which["ranks"] = _ranks(which["ranks"])
-    asked = _Asked(keep=None if pattern is None else _searched(pattern), following=following, **which)
+    asked = _Asked(keep=None if pattern is None else _searched(pattern), since_s=since_s, **which)
     client = session.client()
     several = len(jobs) > 1
     found = [_job(client, ref, following) for ref in jobs]
@@ -87,20 +103,28 @@ def _print(session: Session, client: Client, job: Row, asked: _Asked, named: boo
     else:
         pages = _whole(client, job, asked)
     for page in pages:
-        printer.page(page["chunks"])
+        _print_page(printer, page, asked)
     printer.finish()
+
+
+def _print_page(printer: LogPrinter, page: Row, asked: _Asked) -> None:
+    """Print a page. Raises: OperationError if the server ignored that times are asked for: it is of an older version."""
+    if (asked.timestamps or asked.since_s is not None) and any("times" not in chunk for chunk in page["chunks"]):
+        raise OperationError("the server is of an older version, which knows no times of lines", "update it")
+    printer.page(page["chunks"])
 
 
 def _printer(session: Session, job: Row, asked: _Asked, named: bool) -> LogPrinter:
     programs = 1 if asked.alone else program_count(job)
-    return LogPrinter(session.out, programs, raw=asked.raw, lines=Lines(str(job["id"]) if named else "", asked.keep))
+    lines = Lines(str(job["id"]) if named else "", asked.keep, asked.timestamps)
+    return LogPrinter(session.out, programs, raw=asked.raw, lines=lines)
 
 
 def _whole(client: Client, job: Row, asked: _Asked) -> Iterator[Row]:
     """The whole log, attempt by attempt, and source by source."""
     for attempt in [asked.attempt] if asked.attempt else [one["number"] for one in job["attempts"]]:
         for source in _sources(job, asked):
-            yield from stored(client, job["id"], LogFilter(rank=source["rank"], role=source["role"], attempt=attempt))
+            yield from stored(client, job["id"], asked.part_of(source, attempt))
 
 
 def _sources(job: Row, asked: _Asked) -> list[LogFilter]:
@@ -124,7 +148,7 @@ def _follow_all(session: Session, jobs: Sequence[Row], asked: _Asked) -> None:
             with Client(session.server, start=False, say=session.out.note) as client:
                 for page in follow(client, job["id"], **query):
                     with turn:
-                        printer.page(page["chunks"])
+                        _print_page(printer, page, asked)
         except TrainmasterError as error:
             failed.append(error)
         with turn:

@@ -1,7 +1,9 @@
 """Prints the logs of several ranks on one output: rank 0 unmarked, other lines as `[1] …`, roles with their names."""
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from trainmaster.cli.render.output import Output
@@ -43,10 +45,18 @@ def _shown(match: re.Match[str]) -> str:
 
 
 class Lines(NamedTuple):
-    """Which lines are printed (None: all), and the name of a job that is printed before each of them."""
+    """Which lines are printed (None: all), and what is printed before each of them: the name of a job, its time."""
 
     job: str = ""
     keep: Keep | None = None
+    times: bool = False
+
+
+class _Line(NamedTuple):
+    """A line and when it was written; None: not known."""
+
+    text: str
+    time_s: float | None
 
 
 _ALL = Lines()
@@ -55,37 +65,55 @@ _ALL = Lines()
 class LogPrinter:
     """Prints chunks. With `marking`, each attempt after the first is announced on standard error.
 
-    With several programs, a name or a condition, whole lines are printed, else every piece as it comes.
+    With several programs, a name, times or a condition, whole lines are printed, else every piece as it comes.
     """
 
     def __init__(self, out: Output, ranks: int = 1, marking: bool = True, raw: bool = False, lines: Lines = _ALL) -> None:
         self._out, self._marking = out, marking
         self._by_line = ranks > 1 or lines != _ALL
-        self._job, self._keep = lines
+        self._job, self._keep, self._times = lines
         self._tame = out.terminal and not raw
         self._coloured = False
         self._attempt: int | None = None
-        self._open: dict[tuple[int, str], str] = {}  # unfinished lines by (attempt, source), if lines are printed
+        self._open: dict[tuple[int, str], _Line] = {}  # unfinished lines by (attempt, source), if lines are printed
+        self._untimed: set[int] = set()  # attempts without times; each is noted once
         self._line_done = True
 
     def page(self, chunks: Sequence[Mapping[str, Any]]) -> None:
         """Print new chunks."""
         for chunk in chunks:
             rank = "" if chunk["rank"] == 0 else str(chunk["rank"])  # rank 0 has no mark
-            whose, text = chunk.get("role") or rank, str(chunk["text"])
+            whose = chunk.get("role") or rank
+            if self._times:
+                self._note_untimed(chunk)
             if self._out.json:
-                self._value(chunk, whose, text)
+                self._value(chunk, whose)
             else:
-                self._chunk(int(chunk["attempt"]), whose, text)
+                self._chunk(chunk, whose)
 
-    def _value(self, chunk: Mapping[str, Any], whose: str, text: str) -> None:
+    def _note_untimed(self, chunk: Mapping[str, Any]) -> None:
+        attempt = int(chunk["attempt"])
+        if attempt not in self._untimed and all(time_s is None for _, time_s in chunk["times"]):
+            self._untimed.add(attempt)
+            whose = f"of attempt {attempt} of {self._job}" if self._job else f"of attempt {attempt}"
+            self._out.note(f"times of lines {whose} are not known: an older version ran it, or they could not be written")
+
+    def _value(self, chunk: Mapping[str, Any], whose: str) -> None:
         """Print a chunk as JSON, with the lines to print."""
+        shown = dict(chunk)
         if self._keep is not None:
-            text = "".join(f"{line}\n" for line in self._whole(int(chunk["attempt"]), whose, text) if self._keep(line))
-        if text:
-            self._out.stream({**({"job": self._job} if self._job else {}), **chunk, "text": text})
+            lines = [line for line in self._whole(chunk, whose) if self._keep(line.text)]
+            shown["text"] = "".join(f"{line.text}\n" for line in lines)
+            if self._times:
+                groups = groupby(line.time_s for line in lines)
+                shown["times"] = [[len(list(same)), time_s] for time_s, same in groups]
+        if not self._times:
+            shown.pop("times", None)
+        if shown["text"]:
+            self._out.stream({**({"job": self._job} if self._job else {}), **shown})
 
-    def _chunk(self, attempt: int, whose: str, text: str) -> None:
+    def _chunk(self, chunk: Mapping[str, Any], whose: str) -> None:
+        attempt = int(chunk["attempt"])
         if self._attempt is not None and attempt != self._attempt:
             self.finish()
             if self._marking:
@@ -93,22 +121,29 @@ class LogPrinter:
                 self._out.note(f"--- {self._job} attempt {attempt} ---" if self._job else f"--- attempt {attempt} ---")
         self._attempt = attempt
         if self._by_line:
-            self._lines(whose, self._whole(attempt, whose, text))
+            self._lines(whose, self._whole(chunk, whose))
         else:
-            self._write(text)
+            self._write(str(chunk["text"]))
 
-    def _whole(self, attempt: int, whose: str, text: str) -> list[str]:
-        """The lines that are complete with `text`. What is left waits for the rest of its line, if it is not too long."""
-        *lines, begun = (self._open.pop((attempt, whose), "") + text).split("\n")
-        if len(begun) > _LINE_MAX:
+    def _whole(self, chunk: Mapping[str, Any], whose: str) -> list[_Line]:
+        """The lines that are complete with a chunk. What is left waits for the rest of its line, if it is not too long."""
+        key = int(chunk["attempt"]), whose
+        before = self._open.pop(key, None)
+        times = (time_s for count, time_s in chunk.get("times") or () for _ in range(count))
+        *lines, begun = (_Line(text, next(times, None)) for text in str(chunk["text"]).split("\n"))
+        if before is not None:
+            first, *rest = [*lines, begun]
+            *lines, begun = _Line(before.text + first.text, before.time_s), *rest
+        if len(begun.text) > _LINE_MAX:
             return [*lines, begun]
-        if begun:
-            self._open[attempt, whose] = begun
+        if begun.text:
+            self._open[key] = begun
         return lines
 
-    def _lines(self, whose: str, lines: Sequence[str]) -> None:
+    def _lines(self, whose: str, lines: Sequence[_Line]) -> None:
         mark = (f"{self._job} | " if self._job else "") + (f"[{whose}] " if whose else "")
-        self._write("".join(f"{mark}{line}\n" for line in lines if self._keep is None or self._keep(line)))
+        kept = [line for line in lines if self._keep is None or self._keep(line.text)]
+        self._write("".join(f"{mark}{_stamp(line.time_s) if self._times else ''}{line.text}\n" for line in kept))
 
     def _write(self, text: str) -> None:
         if text:
@@ -120,13 +155,15 @@ class LogPrinter:
 
     def finish(self) -> None:
         """Print unfinished lines."""
-        for (attempt, whose), text in sorted(self._open.items()):
+        unfinished, self._open = sorted(self._open.items()), {}
+        for (attempt, whose), line in unfinished:
             if not self._out.json:
-                self._lines(whose, [text])
-            elif self._keep is not None and self._keep(text):
+                self._lines(whose, [line])
+            elif self._keep is not None:
                 rank = int(whose or 0) if whose.isdecimal() or not whose else -1
-                self._value({"attempt": attempt, "rank": rank, "role": whose if rank < 0 else None}, whose, "\n")
-        self._open.clear()
+                role = whose if rank < 0 else None
+                text, times = f"{line.text}\n", [[1, line.time_s]]
+                self._value({"attempt": attempt, "rank": rank, "role": role, "text": text, "times": times}, whose)
         if self._coloured:
             self._out.raw("\x1b[0m")  # reset the program's colors
             self._coloured = False
@@ -141,3 +178,11 @@ class LogPrinter:
         if not self._line_done and self._out.terminal:
             self._out.raw("\n")
             self._line_done = True
+
+
+def _stamp(time_s: float | None) -> str:
+    """A time as RFC 3339 has it, in this machine's zone; a dash if it is not known."""
+    if time_s is None:
+        return f"{'-':<25} "
+    zone = time.strftime("%z", time.localtime(time_s))
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(time_s))}{zone[:3]}:{zone[3:]} "

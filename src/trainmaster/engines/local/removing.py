@@ -8,7 +8,7 @@ from trainmaster.home import Home
 from trainmaster.model.storage_kinds import ATTEMPTS_KEPT, StorageKind
 from trainmaster.wire import disks
 
-_OUTPUT = ("rank*.log", "role-*.log", "rank*.sdk", "role-*.sdk")
+_OUTPUT = ("rank*.log*", "role-*.log*", "rank*.sdk", "role-*.sdk")
 _NUMBER = re.compile(r"\d+")
 
 

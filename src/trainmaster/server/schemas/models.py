@@ -215,7 +215,9 @@ class JobDetail(JobSummary):
         description="the job it was made from: relation, job, checkpoint, step, approximate, owner"
     )
     children: list[str] = Field(description="the jobs made from it")
-    start: dict[str, Any] | None = Field(description="what it waits for: after (job, when), begin_s, array, at_most, relative")
+    start: dict[str, Any] | None = Field(
+        description="what it waits for: after (job, when), begin_s, array, at_most, relative, max_running"
+    )
     urgent: dict[str, str] | None = Field(description="by, reason; null: not urgent")
     failure: dict[str, Any] | None
     time_limit_s: float | None
@@ -256,6 +258,11 @@ class LogChunk(BaseModel):
     rank: int = Field(description="-1 for a role")
     role: str | None
     text: str
+    times: list[tuple[int, float | None]] | None = Field(
+        default=None,
+        description="if asked for: when the lines of `text` were written, as [number of lines, time] in order; null: not known",
+        examples=[[[3, 1795183200.25], [1, 1795183204.5]]],
+    )
 
 
 class Logs(BaseModel):

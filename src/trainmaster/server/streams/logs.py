@@ -12,7 +12,7 @@ from trainmaster.errors import NotFoundError
 from trainmaster.model.job import Job
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.server.http import bodies
-from trainmaster.server.http.parameters import CURSOR_MAX, NUMBER_MAX, RANKS_MAX, TEXT_MAX, Ref, Wait
+from trainmaster.server.http.parameters import CURSOR_MAX, NUMBER_MAX, RANKS_MAX, TEXT_MAX, TIME_MAX_S, Ref, Wait
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import models
 from trainmaster.server.streams import rank_logs
@@ -25,6 +25,8 @@ _LOOKS_PER_S = 200  # limit for all followers together: one check takes half a m
 _TAIL_MAX = 100_000
 _Rank = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
 _TAIL = "only the last lines of each rank, from the newest attempt"
+_SINCE = "only lines written at this time or later, in seconds since the epoch; 409 if the times of a log are not known"
+_TIMES = "1: with `times` in every chunk: when its lines were written"
 
 
 @dataclass(slots=True)
@@ -37,18 +39,25 @@ class LogQuery:
     after: Annotated[str, Query(max_length=CURSOR_MAX, description="`cursor` of the last response")] = ""
     wait_s: Wait = 0
     tail: Annotated[int | None, Query(ge=0, le=_TAIL_MAX, description=_TAIL)] = None
+    since_s: Annotated[float | None, Query(ge=0, le=TIME_MAX_S, allow_inf_nan=False, description=_SINCE)] = None
+    times: Annotated[int, Query(ge=0, le=1, description=_TIMES)] = 0
 
     def skip(self, api: runtime.Runtime, job: str, cursor: rank_logs.Cursor) -> None:
-        """Move a cursor that is at the beginning to the requested `tail`. Runs on a worker thread."""
-        if self.tail is not None and not self.after:
-            rank_logs.skip_to_tail(self._files(api, job, 0), cursor, self.tail)
+        """Move a cursor that is at the beginning to the requested `tail` and `since_s`. Runs on a worker thread."""
+        if self.after or (self.tail is None and self.since_s is None):
+            return
+        files = self._files(api, job, 0)
+        if self.tail is not None:
+            rank_logs.skip_to_tail(files, cursor, self.tail)
+        if self.since_s is not None:
+            rank_logs.skip_to_time(files, cursor, self.since_s)
 
     def read(
         self, api: runtime.Runtime, job: str, live: int | None, cursor: rank_logs.Cursor
     ) -> tuple[list[rank_logs.Chunk], bool]:
         """New output, and whether it is the end. `live`: the attempt that still writes, if any. Runs on a worker thread."""
         files = self._files(api, job, cursor.first)
-        chunks = rank_logs.read_new(files, cursor, live, follow=self.wait_s > 0)
+        chunks = rank_logs.read_new(files, cursor, live, follow=self.wait_s > 0, times=bool(self.times))
         if live is not None:
             rank_logs.pass_over(files, cursor, live)
         return chunks, live is None and rank_logs.at_end(files, cursor)
@@ -84,7 +93,7 @@ async def next_page(api: runtime.Runtime, job_id: str, query: LogQuery, cursor: 
         chunks, over = await asyncio.to_thread(query.read, api, job_id, _live(job), cursor)
         if chunks or over or time.monotonic() >= deadline_s or api.notifier.closing:
             return {
-                "chunks": [chunk._asdict() for chunk in chunks],
+                "chunks": [chunk.view() for chunk in chunks],
                 "cursor": cursor.encode(),
                 "state": job.state.value if job is not None else "queued",
                 "ended": over,

@@ -14,10 +14,11 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from trainmaster.errors import UsageError
+from trainmaster.errors import ConflictError, UsageError
 from trainmaster.home import Home, open_regular
+from trainmaster.server.streams.log_times import Lines, LogTimes
 
 CHUNK_MAX_BYTES = 256 * 1024  # per file and response, so that no rank starves the others
 ANSWER_MAX_BYTES = 1024 * 1024
@@ -29,6 +30,7 @@ _OFFSET_MAX = 2**62
 _SETTLED_S = 0.2  # an unterminated line is returned once its file was not written for so long
 _TAIL_BLOCK_BYTES = 64 * 1024
 _MARK_BYTES = 256
+_TRIES, _AGAIN_S = 5, 0.02  # while the agent replaces the times of a log that it has cut
 _CUT_NOTICE = b"\n[trainmaster: this log reached its limit"  # written by the agent
 _CUT_KEPT_MAX_BYTES = 1024 * 1024 + 4096  # the notice is within so many bytes of the start
 
@@ -50,12 +52,20 @@ class RankFile(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A piece of output of a rank or a role (then `rank` is -1)."""
+    """A piece of output of a rank or a role (then `rank` is -1). `times`: of its lines in order, if asked for."""
 
     attempt: int
     rank: int
     role: str | None
     text: str
+    times: list[Lines] | None = None
+
+    def view(self) -> dict[str, Any]:
+        """As JSON."""
+        fields = self._asdict()
+        if self.times is None:
+            del fields["times"]
+        return fields
 
 
 class LogSelection(NamedTuple):
@@ -125,23 +135,27 @@ def rank_files(home: Home, job: str, first: int, which: LogSelection = LogSelect
     return sorted(found)
 
 
-def read_new(files: list[RankFile], cursor: Cursor, live: int | None, follow: bool = False) -> list[Chunk]:
+def read_new(
+    files: list[RankFile], cursor: Cursor, live: int | None, follow: bool = False, times: bool = False
+) -> list[Chunk]:
     """New output, up to the size limits; moves `cursor`. `live`: the attempt that still writes, if any.
 
-    Each file is read to its end before the next one. With `follow`, a piece of each file is read instead.
+    Each file is read to its end before the next one. With `follow`, a piece of each file is read instead. With `times`,
+    the times of the lines are read too.
     """
     chunks, left = [], ANSWER_MAX_BYTES
     for file in files:
         limit = min(left, CHUNK_MAX_BYTES) if follow else left
-        begin = cursor.offsets.get(file.name, 0)
-        read = _read(file, begin, cursor.marks.get(file.name), limit, live)
+        place = cursor.offsets.get(file.name, 0), cursor.marks.get(file.name)
+        final = live is None or file.attempt < live
+        read = _read_with_times(file, place, limit, final) if times else _read(file, place, limit, final)
         cursor.offsets[file.name] = read.offset
         if read.mark is not None:
             cursor.marks[file.name] = read.mark
-        left -= read.bytes
+        left -= len(read.data)
         if read.text:
-            chunks.append(Chunk(file.attempt, file.rank, file.role, read.text))
-        if left <= 0 or (read.text and not follow and limit - read.bytes < 4):  # this file may have more
+            chunks.append(Chunk(file.attempt, file.rank, file.role, read.text, read.times))
+        if left <= 0 or (read.text and not follow and limit - len(read.data) < 4):  # this file may have more
             break
     return chunks
 
@@ -171,17 +185,70 @@ def skip_to_tail(files: list[RankFile], cursor: Cursor, lines: int) -> None:
             cursor.marks.pop(file.name, None)
 
 
+def skip_to_time(files: list[RankFile], cursor: Cursor, since_s: float) -> None:
+    """Move `cursor` forward to the first line of each log that was written, or not complete yet, at `since_s`.
+
+    Raises: ConflictError if the times of a log are not known that was written since.
+    """
+    for file in files:
+        if file.attempt >= cursor.first:
+            offset = _offset_since(file, since_s)
+            if offset > cursor.offsets.get(file.name, 0):
+                cursor.offsets[file.name] = offset
+                cursor.marks.pop(file.name, None)
+
+
+def _offset_since(file: RankFile, since_s: float) -> int:
+    for _ in range(_TRIES):
+        try:
+            with open_regular(file.path) as log:
+                status = os.fstat(log.fileno())
+                if status.st_mtime < since_s or status.st_size == 0:
+                    return status.st_size
+                with LogTimes(file.path) as known:
+                    offset = known.offset_since(since_s)
+                    if known.fits(status.st_size):
+                        return _line_start(log, offset)
+        except FileNotFoundError:
+            break
+        except OSError:
+            pass
+        time.sleep(_AGAIN_S)
+    whose = f"rank {file.rank}" if file.role is None else f"role {file.role}"
+    raise ConflictError(
+        f"the times of the output of {whose} in attempt {file.attempt} are not known: it ran under an older version, or they "
+        "could not be written (then the job has a warning)",
+        "read it without a time, or name a later attempt",
+    )
+
+
+def _line_start(log: BinaryIO, offset: int) -> int:
+    """Where the line begins that `offset` is in; `offset` itself if that is far before."""
+    start = max(0, offset - _TAIL_BLOCK_BYTES)
+    log.seek(start)
+    block = log.read(offset - start)
+    ends = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
+    return start + ends if ends or start == 0 else offset
+
+
 class _Read(NamedTuple):
-    """What was read: the text, the offset behind it, the checksum at that position, and the number of bytes."""
+    """What was read: the text, the offset behind it, the checksum at that position, and the bytes of the text."""
 
     text: str
     offset: int
     mark: int | None
-    bytes: int = 0
+    data: bytes = b""
+    written_s: float = 0.0  # when the log was last written
+    size: int = 0  # of the log
+    times: list[Lines] | None = None
 
 
-def _read(file: RankFile, offset: int, mark: int | None, limit: int, live: int | None) -> _Read:
-    """Text from `offset` on, in whole lines if possible. If the log was truncated, reading resumes at the notice."""
+def _read(file: RankFile, place: tuple[int, int | None], limit: int, final: bool) -> _Read:
+    """Text from an offset (with its checksum) on, in whole lines if possible. `final`: nothing more will be written.
+
+    If the log was truncated, reading resumes at the notice.
+    """
+    offset, mark = place
     try:
         with open_regular(file.path) as log:
             status = os.fstat(log.fileno())
@@ -193,13 +260,31 @@ def _read(file: RankFile, offset: int, mark: int | None, limit: int, live: int |
             data = log.read(limit)
     except OSError:  # retried with the next read
         return _Read("", offset, mark)
-    final = live is None or file.attempt < live
     if len(data) < limit and not final and time.time() - status.st_mtime < _SETTLED_S:
         data = data[: max(data.rfind(b"\n"), data.rfind(b"\r")) + 1]
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(data, final=final and len(data) < limit)
-    taken = len(data) - len(decoder.getstate()[0])
-    return _Read(text, offset + taken, zlib.crc32((before + data[:taken])[-_MARK_BYTES:]), taken)
+    data = data[: len(data) - len(decoder.getstate()[0])]
+    mark = zlib.crc32((before + data)[-_MARK_BYTES:])
+    return _Read(text, offset + len(data), mark, data, status.st_mtime, status.st_size)
+
+
+def _read_with_times(file: RankFile, place: tuple[int, int | None], limit: int, final: bool) -> _Read:
+    """As `_read`, with the times of the lines; they are None if there are none, as of an older version."""
+    for _ in range(_TRIES):
+        try:
+            with LogTimes(file.path) as known:
+                read = _read(file, place, limit, final)
+                # What was written since the last record was written lately, unless the agent is gone.
+                times = known.lines(read.data, read.offset - len(read.data), None if final else round(read.written_s, 3))
+                if known.fits(read.size):
+                    return read._replace(times=times)
+        except OSError:
+            break
+        time.sleep(_AGAIN_S)
+    read = _read(file, place, limit, final)
+    lines = read.data.count(b"\n") + (read.data[-1:] not in (b"", b"\n"))
+    return read._replace(times=[(lines, None)])
 
 
 def _before(log: BinaryIO, offset: int) -> bytes:
