@@ -81,9 +81,8 @@ class Control:
         for row in rows:
             if isinstance(row.command, SubmitJob):
                 command = row.command
-                event = ev.Submitted(
-                    row.seq, command.spec, command.origin, command.code, row.received_s, command.hold, member=command.member
-                )
+                made = (row.seq, command.spec, command.origin, command.code, row.received_s, command.hold)
+                event = ev.Submitted(*made, member=command.member, start=command.start)
                 self.record(row.job, event)
         self.commit([], {}, cursor=rows[-1].seq)
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from api_server import Api, serving
+from waiting import deadline
 
 from trainmaster.model import events as ev
 from trainmaster.model.job import Action, Job, Outcome, State, Verdict
@@ -34,6 +35,33 @@ def test_why_says_the_reason_and_the_place_in_the_queue(api: Api) -> None:
     assert (why[urgent]["kind"], why[urgent]["needs"]) == ("starting", [])
     assert why[ids[1]]["needs"] == [{"what": "leaves", "name": ids[0]}, {"what": "leaves", "name": urgent}]
     assert why[ids[1]]["text"].endswith(f"It starts once {ids[0]} and {urgent}, ahead of it, have had a turn.")
+
+
+def test_what_max_running_waits_for_is_told(api: Api) -> None:
+    running = api.submit()
+    spec = {"command": "true", "name": "train", "max_running": 1}
+    free = api.http.post("/plan", json={"spec": spec}).json()
+    assert (free["placement"] is not None, free["reason"], free["spec"]["max_running"]) == (True, None, 1)
+    api.take_up()
+    shares = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
+    api.control.record(running, ev.Placed(1, shares), ev.NodeStarted(1, 0))
+    user = api.get(f"/jobs/{running}")["member"]
+    text = f"waits until none of {user}'s jobs runs or is about to (max_running: 1)"
+    now = f"{text}. Now 1 of {user}'s jobs runs or is about to: {running}."
+    deadline(lambda: api.http.post("/plan", json={"spec": spec}).json()["reason"] == f"it would be held: {now}", "the plan")
+    assert api.http.post("/plan", json={"spec": {**spec, "max_running": 2}}).json()["reason"] is None
+    job = api.submit(max_running=1)
+    assert (api.get(f"/jobs/{job}")["state"], api.get(f"/jobs/{job}")["reason"]) == ("held", text)
+    api.take_up()
+    assert api.get(f"/jobs/{job}/why")["text"] == now
+    assert [(one["id"], one["reason"]) for one in api.get("/queue")["held"]] == [(job, text)]
+    told = api.get(f"/jobs/{job}")
+    assert (told["spec"]["max_running"], told["start"]["max_running"]) == (1, 1)
+    assert api.http.post("/jobs", json={"spec": {**spec, "max_running": 0}}).status_code == 422
+    api.control.record(running, ev.NodeEnded(1, 0, Outcome()), ev.AttemptEnded(1, Verdict(Action.FINISH, State.SUCCEEDED, "done")))
+    again = api.http.post(f"/jobs/{running}/requeue", json={"changes": {"max_running": 1}}, headers={"Idempotency-Key": "k"})
+    assert again.status_code == 201, again.text
+    deadline(lambda: api.get(f"/jobs/{again.json()['id']}")["start"] is not None, "its start conditions")
 
 
 def test_the_queue_is_told_in_order_and_by_the_page(api: Api) -> None:

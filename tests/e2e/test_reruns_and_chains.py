@@ -147,6 +147,29 @@ def test_metrics_as_a_table(tm: Tm) -> None:
     assert (refused.code, refused.err.splitlines()[0]) == (1, "error: --parquet needs the package pyarrow, which is not installed here")
 
 
+def test_jobs_that_start_while_few_of_ones_own_run(tm: Tm) -> None:
+    """Of four, two at a time, without a word about an array; `why`, `plan` and `queue` say what they wait for."""
+    go = tm.work / "few"
+    tm.file("few.yaml", f"command: 'while [ ! -e {go} ]; do sleep 0.1; done'\nname: few\nmax_running: 2\n")
+    jobs = [tm.submit("few.yaml"), *(tm.submit("few.yaml", "--max-running", "2") for _ in range(3))]
+    user = tm.show(jobs[0])["member"]
+    for job in jobs[:2]:
+        tm.state(job, "running")
+    text = f"waits until fewer than 2 of {user}'s jobs run or are about to (max_running: 2)"
+    assert [(tm.show(job)["state"], tm.show(job)["reason"]) for job in jobs[2:]] == [("held", text)] * 2
+    now = f"{text}. Now 2 of {user}'s jobs run or are about to: {jobs[0]}, {jobs[1]}."
+    assert tm.ok("why", jobs[2]) == f"{jobs[2]} is held: {now}\n"
+    assert f"it would be held: {now}" in tm.ok("plan", "few.yaml")
+    assert "it would be held" not in tm.ok("plan", "few.yaml", "--max-running", "3")
+    assert f"{jobs[3]} ({text})" in tm("queue").err
+    tm.ok("down")
+    tm.ok("up", *UP)
+    assert tm.show(jobs[2])["state"] == "held"
+    go.touch()
+    assert [tm.ended(job)["state"] for job in jobs] == ["succeeded"] * 4
+    assert tm("submit", "--max-running", "0", "--", "true").code == 2
+
+
 def test_a_chain_of_jobs(tm: Tm) -> None:
     go = tm.work / "go"
     first = tm.submit("--restarts", "0", "--", f"while [ ! -e {go} ]; do sleep 0.1; done; exit 1")
@@ -158,7 +181,7 @@ def test_a_chain_of_jobs(tm: Tm) -> None:
         "if it fails or is cancelled, this job is cancelled.\n"
     )
     assert tm.json("show", after[""])["start"] == {
-        "after": [{"job": first, "when": "ok"}], "begin_s": None, "array": "", "at_most": 0, "relative": False,
+        "after": [{"job": first, "when": "ok"}], "begin_s": None, "array": "", "at_most": 0, "relative": False, "max_running": 0,
     }  # fmt: skip
     tm.ok("down")
     tm.ok("up", *UP)

@@ -61,6 +61,8 @@ def specs(draw: st.DrawFn) -> JobSpec:
     if draw(st.booleans()):
         mapping["roles"] = {"eval": {"command": draw(words), "resources": {"cpus": 0.5}}}
     if draw(st.booleans()):
+        mapping["max_running"] = draw(st.integers(1, 10_000))
+    if draw(st.booleans()):
         mapping["elastic"] = {"nodes_max": 4}
     return from_mapping(mapping)
 

@@ -130,7 +130,7 @@ def test_at_most_two_of_an_array_are_active(server: Server) -> None:
     assert (most, [state for state, _ in states(server, 12)].count("succeeded")) == (2, 11)
     placed = [row.job for row in server.events.events(0, 1000) if type(row.event).__name__ == "Placed"]
     assert placed == [f"train-{n}" for n in range(1, 13) if n != 3]  # in order, not by the text of their ids
-    assert server.loop.world.gate.arrays == {}
+    assert (server.loop.world.gate.turns, server.loop.world.gate.in_turn) == ({}, {})
 
 
 def test_a_release_ends_a_hold_first_and_then_the_waiting(server: Server) -> None:

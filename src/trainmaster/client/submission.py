@@ -71,6 +71,7 @@ class Options(TypedDict, total=False):
     artifacts: Sequence[str]
     notify: Sequence[str]  # https://…, an e-mail address, or run:COMMAND
     notify_on: str  # end or failure
+    max_running: int  # it starts while fewer of the owner's jobs run
     workdir: str
 
 

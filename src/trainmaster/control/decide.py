@@ -1,10 +1,12 @@
 """Turns decisions into events: verdicts on ended attempts, time limits, and the scheduler's plan."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from random import Random
 
 from trainmaster.control import charging
+from trainmaster.control.start_gate import ARRAY, OWNER
 from trainmaster.control.world import Batch
 from trainmaster.model.events import (
     AttemptEnded,
@@ -64,17 +66,21 @@ def _look_at(batch: Batch, job: Job, conditions: StartConditions) -> None:
         elif parent.state not in _ENDS[one.when]:
             batch.record(job.id, StartRefused(one.job, _refusal(one, parent.state)))
             return
-    unmet = StartConditions(
-        tuple(left),
-        conditions.begin_s if conditions.begin_s is not None and batch.now_s < conditions.begin_s else None,
-        conditions.array,
-        0 if batch.world.gate.has_turn(conditions) else conditions.at_most,
-        conditions.relative,
+    early = conditions.begin_s is not None and batch.now_s < conditions.begin_s
+    lacking = batch.world.gate.lacking(job)
+    batch.world.gate.wait_for_turn(job, {} if left or early else lacking)
+    kinds = {ARRAY, OWNER} if left or early else {kind for kind, _ in lacking}  # its turn comes after everything else
+    unmet = replace(
+        conditions,
+        after=tuple(left),
+        begin_s=conditions.begin_s if early else None,
+        at_most=conditions.at_most if ARRAY in kinds else 0,
+        max_running=conditions.max_running if OWNER in kinds else 0,
     )
     if not unmet:
         batch.record(job.id, StartAllowed("; ".join(_met(conditions))))
         return
-    reason = waiting_text(unmet)
+    reason = waiting_text(unmet, job.owner)
     if not job.hold and job.reason != reason:
         batch.record(job.id, Waited(reason))
 
@@ -91,6 +97,9 @@ def _met(conditions: StartConditions) -> Iterator[str]:
         yield "its begin time has come"
     if conditions.at_most:
         yield "it is its turn in its array"
+    if conditions.max_running:
+        few = f"fewer than {conditions.max_running}" if conditions.max_running > 1 else "none"
+        yield f"{few} of its owner's other jobs run"
 
 
 def _ran_s(job_id: str, attempt: Attempt, now_s: float, heard: Heard) -> float | None:

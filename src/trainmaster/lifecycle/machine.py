@@ -15,7 +15,7 @@ def submit(job_id: str, event: Submitted, now_s: float) -> Job:
     """The job created by its submission."""
     start = event.start or None
     state = State.QUEUED if event.held is None and start is None else State.HELD
-    reason = event.held or ("queued" if start is None else waiting_text(start))
+    reason = event.held or ("queued" if start is None else waiting_text(start, event.member or event.origin.user))
     return Job(
         id=job_id, seq=event.seq, spec=event.spec, origin=event.origin, code=event.code, created_s=event.created_s,
         state=state, reason=reason, queued_s=now_s, lineage=event.lineage, data=event.data,

@@ -64,11 +64,11 @@ def release(job: Job, event: JobEvent, now_s: float) -> Change:
     """Move a held job to the queue. One that also has start conditions still waits for them; a second release drops them."""
     assert isinstance(event, Released)
     if job.blocked and job.hold and job.start is not None:
-        return replace(job, hold="", reason=waiting_text(job.start)), ()
+        return replace(job, hold="", reason=waiting_text(job.start, job.owner)), ()
     if job.blocked:
         return replace(_queued(job, now_s), start=None), ()
-    if job.start is not None and job.start.at_most:  # its turn may be taken
-        return replace(job, hold="", blocked=True, reason=waiting_text(job.start)), ()
+    if job.start is not None and job.start.takes_turns:  # its turn may be taken
+        return replace(job, hold="", blocked=True, reason=waiting_text(job.start, job.owner)), ()
     return _queued(job, now_s), ()
 
 

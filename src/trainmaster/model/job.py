@@ -293,6 +293,12 @@ class Job:
         return self.member or self.origin.user
 
     @property
+    def counts_as_running(self) -> bool:
+        """Whether it counts for `max_running` of other jobs: it is placed or runs, or was let into the queue to run."""
+        let_in = self.state is State.QUEUED and self.start is not None and self.start.max_running > 0
+        return self.state.live or let_in
+
+    @property
     def good_checkpoints(self) -> tuple[Checkpoint, ...]:
         """Checkpoints that a restart may use, newest last."""
         return tuple(c for c in self.checkpoints if c.good)

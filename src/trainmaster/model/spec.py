@@ -206,6 +206,7 @@ class JobSpec:
     placement: PlacementSpec = PlacementSpec()
     index: int | None = None  # of a task of an array
     notify: NotifySpec = NotifySpec()
+    max_running: int | None = None  # it starts while fewer jobs of its owner run
 
     @property
     def line(self) -> str:

@@ -298,6 +298,7 @@ def _complete(fields: JobFields) -> JobSpec:
         placement=_placement(fields.placement),
         index=fields.index,
         notify=NotifySpec(tuple(dict.fromkeys(fields.notify.to)), fields.notify.on),
+        max_running=fields.max_running,
     )
 
 

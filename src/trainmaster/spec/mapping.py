@@ -53,6 +53,8 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
         mapping["notify"] = {"to": list(spec.notify.to), "on": spec.notify.on}
     if spec.index is not None:
         mapping["index"] = spec.index
+    if spec.max_running is not None:
+        mapping["max_running"] = spec.max_running
     if spec.data:
         mapping["data"] = dict(spec.data)
     return mapping

@@ -13,7 +13,7 @@ from trainmaster.spec.faults import nearest
 from trainmaster.spec.yaml.scalars import scalar
 
 _PLACES: dict[str, tuple[str, ...]] = {  # option -> field
-    **{name: (name,) for name in ("name", "project", "experiment", "priority", "workdir", "time_limit")},
+    **{name: (name,) for name in ("name", "project", "experiment", "priority", "workdir", "time_limit", "max_running")},
     **{name: ("resources", name) for name in ("nodes", "gpus", "cpus", "memory", "ranks")},
     **{name: ("resources", name) for name in ("disk", "network", "accelerators", "custom")},
     "work": ("class",),
@@ -43,6 +43,7 @@ _PLACES: dict[str, tuple[str, ...]] = {  # option -> field
 _NUMBERS = frozenset(
     (
         "priority", "nodes", "nodes_max", "gpus", "cpus", "ranks", "keep", "restarts", "time_limit", "checkpoint_interval",
+        "max_running",
     )
 )  # fmt: skip
 _PAIRS = frozenset(("env", "params", "tags", "data", "accelerators", "custom"))

@@ -103,6 +103,7 @@ _URGENT_OPTIONS = (
 _START_OPTIONS = (
     click.option("--after", multiple=True, metavar="JOB[:ok|any|failed]", help="Start once JOB has ended so; default: ok."),
     click.option("--begin", metavar="TIME", help="Not before 22:00, '2026-12-24 08:00', or +2h from now."),
+    click.option("--max-running", type=click.IntRange(1, 10_000), help="Start only while fewer of your jobs run."),
     click.option("--array", metavar="0-9[%N]", help="A job per index ({index} in the command), at most N at once."),
 )
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -28,7 +28,7 @@ from trainmaster.scheduling.words import describe, given_up, summed
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NUMBER_MAX, Text
 from trainmaster.server.http.unchanged import path_and_query
-from trainmaster.server.jobs import forecasting
+from trainmaster.server.jobs import forecasting, start_waits
 from trainmaster.server.jobs.admission import delayed_by, present
 from trainmaster.server.jobs.start_estimates import StartEstimates, estimates_of
 from trainmaster.server.jobs.submit import ONE, notes, row_of
@@ -191,8 +191,10 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
     now_s, command = time.time(), row.command
     assert isinstance(command, SubmitJob)
     job = pending_job(InboxRow(2**62, row.key, "it", now_s, command))  # `it`, as sentences call it
+    if start_waits.has_turn(api, job):
+        job = replace(job, state=State.QUEUED, start=None, blocked=False)
     if job.state is State.HELD:
-        held = f"it would be held: {job.reason}"
+        held = f"it would be held: {start_waits.outlook(api, job) if job.blocked and not job.hold else job.reason}"
         nothing: View = dict.fromkeys(("placement", "position", "eta_s", "cost"))
         found: View = {**nothing, "reason": held, "delays": [], "notes": []}
     else:

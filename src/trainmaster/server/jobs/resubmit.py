@@ -23,6 +23,7 @@ from trainmaster.server.http.parameters import Ref
 from trainmaster.server.http.permissions import check_own
 from trainmaster.server.jobs.admission import urgency
 from trainmaster.server.jobs.data_versions import data_versions
+from trainmaster.server.jobs.start_waits import of_spec
 from trainmaster.server.jobs.submit import Acknowledgement, answered, check_code, check_spec, notes, plain
 from trainmaster.server.record import reproduction
 from trainmaster.server.runtime import runtime
@@ -122,7 +123,8 @@ def _command(api: runtime.Runtime, parent: Job, relation: Relation, body: Mappin
     check_code(api, origin, code)
     lineage = _start(parent, relation, body)
     _check_stored(api, lineage)
-    return SubmitJob("", spec, origin, code, bodies.text(body, "hold"), data_versions(body.get("data"), spec), lineage)
+    versions, start = data_versions(body.get("data"), spec), of_spec(spec)
+    return SubmitJob("", spec, origin, code, bodies.text(body, "hold"), versions, lineage, start=start)
 
 
 def _spec(parent: Job, body: Mapping[str, Any]) -> JobSpec:

@@ -1,24 +1,32 @@
 """Start conditions of a submit, and what a job with such conditions waits for at the moment."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainmaster.errors import TrainmasterError, UsageError
-from trainmaster.model.job import Job
+from trainmaster.model.job import Job, State
 from trainmaster.model.options.start_conditions import Dependency, StartConditions, When
+from trainmaster.model.spec import JobSpec
+from trainmaster.ports.store import JobQuery
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import JOBS_MAX, NAMES_MAX, TEXT_MAX, TIME_MAX_S
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.views.lookup import FoundJob, find, find_each
 
 _START = frozenset(("after", "begin_s", "begin_in_s", "array", "at_most"))
+_LIVE = tuple(state for state in State if state.live)
+_COUNTED_MAX = 20_000
+_NAMED_MAX = 8
 _ELSE = {When.OK: "if it fails or is cancelled", When.ANY: "", When.FAILED: "if it succeeds or is cancelled"}
 
 
-def conditions(api: Runtime, asked: object, user: str) -> StartConditions | None:
-    """The start conditions in a request. An array belongs to its user. Raises: UsageError, NotFoundError (no such job)."""
+def conditions(api: Runtime, asked: object, user: str, spec: JobSpec) -> StartConditions | None:
+    """The start conditions in a request and its spec. An array belongs to its user.
+
+    Raises: UsageError, NotFoundError (no such job).
+    """
     if asked is None:
-        return None
+        return of_spec(spec)
     if not isinstance(asked, dict):
         raise UsageError("start must be an object with after, begin_s or begin_in_s, array, at_most")
     bodies.reject_unknown(asked, _START, "start")
@@ -36,7 +44,13 @@ def conditions(api: Runtime, asked: object, user: str) -> StartConditions | None
     dependencies = tuple(dict.fromkeys(_dependency(api, one) for one in after))
     relative = in_s is not None
     begin_s = time.time() + in_s if in_s is not None else begin_s
-    return StartConditions(dependencies, begin_s, f"{user}:{array}" if array else "", at_most, relative) or None
+    array = f"{user}:{array}" if array else ""
+    return StartConditions(dependencies, begin_s, array, at_most, relative, spec.max_running or 0) or None
+
+
+def of_spec(spec: JobSpec) -> StartConditions | None:
+    """The start conditions of a job that has those of its spec only."""
+    return StartConditions(max_running=spec.max_running or 0) or None
 
 
 def _seconds(asked: Mapping[str, object], name: str) -> float | None:
@@ -62,7 +76,31 @@ def outlook(api: Runtime, job: Job) -> str:
     """What a blocked job waits for: how the other jobs are, and what happens if they end otherwise."""
     after = job.start.after if job.start is not None else ()
     parents = find_each(api, [one.job for one in after])
-    return " ".join([f"{job.reason}.", *(_parent(one, found) for one, found in zip(after, parents, strict=True))])
+    told = [_parent(one, found) for one, found in zip(after, parents, strict=True)]
+    return " ".join([f"{job.reason}.", *told, *_others(job, running(api, job))])
+
+
+def running(api: Runtime, job: Job) -> list[Job]:
+    """The jobs that count for its `max_running`, as control counts them (`control/start_gate.py`); none without it."""
+    if job.start is None or not job.start.max_running:
+        return []
+    found = api.services.events.jobs(JobQuery((State.QUEUED, *_LIVE), owner=job.owner, limit=_COUNTED_MAX))
+    return [one for one in reversed(found) if one.counts_as_running and one.id != job.id]
+
+
+def has_turn(api: Runtime, job: Job) -> bool:
+    """Whether a job that is not submitted yet waits for nothing but `max_running`, and has not to wait for that."""
+    start = job.start
+    return start is not None and start == of_spec(job.spec) and not job.hold and len(running(api, job)) < start.max_running
+
+
+def _others(job: Job, counted: Sequence[Job]) -> Iterator[str]:
+    """How many jobs of its owner run, and which."""
+    if counted:
+        more = f" and {len(counted) - _NAMED_MAX:,} more" if len(counted) > _NAMED_MAX else ""
+        verb, begins = ("run", "are") if len(counted) > 1 else ("runs", "is")
+        names = ", ".join(one.id for one in counted[:_NAMED_MAX])
+        yield f"Now {len(counted):,} of {job.owner}'s jobs {verb} or {begins} about to: {names}{more}."
 
 
 def _parent(one: Dependency, found: FoundJob | TrainmasterError) -> str:

@@ -184,7 +184,7 @@ def row_of(api: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, k
     origin, code = plain(Origin, body.get("origin"), "origin"), plain(CodeCopy, body.get("code"), "code")
     check_code(api, origin, code, known)
     held, versions = bodies.text(body, "hold"), data_versions(body.get("data"), spec)
-    start = conditions(api, body.get("start"), user)
+    start = conditions(api, body.get("start"), user, spec)
     command = SubmitJob("", spec, origin, code, held, versions, urgent=urgent, member=user, start=start)
     return NewRow(key, command, time.time(), spec.experiment)
 

@@ -52,7 +52,7 @@ def pending_job(row: InboxRow) -> Job:
     command = row.command
     assert isinstance(command, SubmitJob)
     start = command.start or None
-    waits = WAITING if start is None else waiting_text(start)
+    waits = WAITING if start is None else waiting_text(start, command.member or command.origin.user)
     state = State.QUEUED if command.hold is None and start is None else State.HELD
     return Job(
         id=row.job,

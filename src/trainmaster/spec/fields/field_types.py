@@ -84,6 +84,7 @@ Nodes = Annotated[int, PlainValidator(lambda value: values.nodes(value, 10_000))
 NodesOrNone = Annotated[int | None, _whole(1, 10_000), _integer_schema(1, 10_000)]
 Ranks = Annotated[int | None, _whole(1, 4096), _integer_schema(1, 4096)]
 Index = Annotated[int | None, _whole(0, 1_000_000_000), _integer_schema(0, 1_000_000_000)]
+MaxRunning = Annotated[int | None, _whole(1, 10_000), _integer_schema(1, 10_000)]
 Keep = Annotated[int, _whole(1, 10_000), _integer_schema(1, 10_000)]
 RestartCount = Annotated[int, _whole(0, 1_000_000), _integer_schema(0, 1_000_000)]
 Workdir = Annotated[str, _text("a directory"), _STRING]

@@ -32,6 +32,7 @@ from trainmaster.spec.fields.field_types import (
     Keep,
     Kind,
     LabelName,
+    MaxRunning,
     MetricName,
     ModeWord,
     Name,
@@ -354,6 +355,11 @@ class JobFields(_Section):
     index: Index = Field(
         default=None,
         description="The index of a task of an array, passed as TRAINMASTER_ARRAY_INDEX; {index} in the command.",
+        examples=[3],
+    )
+    max_running: MaxRunning = Field(
+        default=None,
+        description="The job starts only while fewer jobs of its owner run.",
         examples=[3],
     )
     metrics: MetricsFields = Field(default_factory=_absent(MetricsFields), description="How to read metrics from the output.")

@@ -163,7 +163,8 @@ class People:
         jobs = [rng.choice(self.submitted)] if self.submitted and rng.random() < 0.5 else []
         after = tuple(Dependency(job, rng.choice(list(When))) for job in jobs)
         begin_s = self.clock.now_s() + rng.uniform(-5.0, 60.0) if rng.random() < 0.3 else None
-        return StartConditions(after, begin_s, rng.choice("ab"), rng.choice([0, 1, 2]), relative=True)
+        array, at_most = rng.choice("ab"), rng.choice([0, 1, 2])
+        return StartConditions(after, begin_s, array, at_most, relative=True, max_running=rng.choice([0, 0, 1, 3]))
 
     def _lineage(self) -> Lineage | None:
         """Mostly a fork, if there is a possible origin: as the api sees it now, or saw it a moment ago."""
