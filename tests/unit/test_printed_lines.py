@@ -71,3 +71,55 @@ def test_a_download_is_not_the_bar_of_a_training() -> None:
     parser = Parser()
     lines = [b"100%|##########| 9912422/9912422 [00:00<00:00, 55102312.12it/s]", b"{'loss': 0.5, 'epoch': 0.5}"]
     assert [parser.parse(line) for line in lines] == [None, (None, {"loss": 0.5, "epoch": 0.5})]
+
+
+def test_a_line_of_names_and_numbers_is_no_header_of_a_table() -> None:
+    parser = Parser()
+    lines = [b"Epoch 00010 | Loss 0.5 | Accuracy 0.75", b"Epoch 00020 | Loss 0.25 | Accuracy 0.875"]
+    assert [parser.parse(line) for line in lines] == [(10, {"Loss": 0.5, "Accuracy": 0.75}), (20, {"Loss": 0.25, "Accuracy": 0.875})]
+
+
+def test_a_date_without_a_year_takes_nothing_of_the_line() -> None:
+    lines = [b"12-31 10:00:00 INFO step 5: loss 0.5", b"[12/31 10:00:00 d2.utils.events]: iter: 6  total_loss: 0.25"]
+    assert [Parser().parse(line) for line in lines] == [(5, {"loss": 0.5}), (6, {"total_loss": 0.25})]
+
+
+def test_of_two_counters_the_step_stays_the_same_one() -> None:
+    """LitGPT counts micro-batches as `iter`. A line that names only them has a value, and no step of its own."""
+    parser = Parser()
+    lines = [b"iter 1760 | step 220: loss 1.5", b"iter 1765: val loss 1.75", b"iter 1770 | step 221: loss 1.25"]
+    assert [parser.parse(line) for line in lines] == [(220, {"loss": 1.5}), (None, {"val_loss": 1.75}), (221, {"loss": 1.25})]
+
+
+def test_the_number_of_all_steps_is_not_the_step() -> None:
+    told = [
+        Parser().parse(b'{"current_steps": 3, "total_steps": 50, "loss": 0.5}'),
+        Parser().parse(b"Epoch: 2, Steps: 263 | Train Loss: 0.5 Vali Loss: 0.25"),
+        Parser().parse(b"step 3, max_steps: 50, loss: 0.5"),
+        Parser().parse(b"total_steps: 100000"),
+    ]
+    assert told == [(3, {"loss": 0.5}), (2, {"Train_Loss": 0.5, "Vali_Loss": 0.25}), (3, {"loss": 0.5}), None]
+
+
+def test_rows_below_a_step_belong_to_it_until_other_text() -> None:
+    parser = Parser()
+    lines = [b"[batch=1/4800]:", b"   grad_norm: 0.5", b"   throughput/tokens=1,024", b"   eta: 0:01:02", b"done with it", b"   grad_norm: 0.5"]
+    assert [parser.parse(line) for line in lines] == [(1, {}), (None, {"grad_norm": 0.5}), (None, {"throughput/tokens": 1024}), None, None, None]
+
+
+def test_batches_are_steps_only_of_a_program_that_names_no_epoch() -> None:
+    parser = Parser()
+    lines = [b"batch 100: loss 0.5", b"Epoch 1 batch 5: loss 0.25", b"batch 10: loss 0.125"]
+    assert [parser.parse(line) for line in lines] == [(100, {"loss": 0.5}), (1, {"loss": 0.25}), (None, {"loss": 0.125})]
+
+
+def test_a_line_printed_beside_a_bar_is_read() -> None:
+    bar = " 23%|██▎       | 650/2771 [01:23<04:25,  7.98it/s]"
+    assert Parser().parse(f"Iteration: {bar}step 651: loss 0.5".encode()) == (651, {"loss": 0.5})
+    assert Parser().parse(b"Epoch 0:   1%|          | 795/77225 [9:07<87:01, 4.36s/it, loss=3.5, global_step=794.0]") == (794, {"loss": 3.5})
+
+
+def test_counters_in_the_texts_of_an_object_are_counted_over_epochs() -> None:
+    parser = Parser()
+    lines = [b'stats: {"epoch": "%d/3", "iter": "%d/10", "lr": 0.5, "eta": "0:01:02"}' % at for at in ((1, 10), (2, 1), (3, 10))]
+    assert [parser.parse(line) for line in lines] == [(10, {"lr": 0.5}), (11, {"lr": 0.5}), (30, {"lr": 0.5})]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, STEP
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
@@ -11,7 +13,40 @@ if TYPE_CHECKING:
 
     Found = Optional[tuple[Optional[int], dict[str, float]]]
 
+_OF_EPOCH = ("steps", "train_steps", "training_steps", "total_steps")  # beside an epoch: how many it has, or all so far
 _LINES_HELD = 5  # a dictionary waits so long for the bar
+
+
+class Steps:
+    """Chooses the step among the counters of a line. An epoch is one until a step was seen, a batch until an epoch was."""
+
+    def __init__(self) -> None:
+        self.seen = False  # whether a step was
+        self._epochs_seen = False
+        self._word = ""  # of the last step
+        self._others: set[str] = set()  # counters that stood beside the step: they count something else
+        self._over_epochs = StepsOfEpochs()
+
+    def choose(self, said: list[Counter], valued: bool, word: str) -> tuple[bool, Optional[int]]:
+        """(whether a line names a step or an epoch, the step). `word`: see `pairs.head`."""
+        valued = valued or any(one.alone for one in said)
+        ranked = sorted((one for one in said if one.alone or valued), key=lambda one: (one.rank, "step" not in one.word))
+        if not ranked:
+            return False, None
+        epoch = next((one for one in ranked if one.rank == EPOCH), None)
+        first = ranked[0] if epoch is None or ranked[0].word not in _OF_EPOCH else epoch
+        self._epochs_seen = self._epochs_seen or epoch is not None
+        if first.rank > STEP:
+            return True, None if self.seen or (first.rank == BATCH and self._epochs_seen) else first.count
+        self._others.update(one.word for one in ranked if one.rank <= STEP and one.word != first.word)
+        if (first.word in self._others and first.word != self._word) or (word and first.total):
+            return True, None  # or the position in an evaluation
+        if epoch is not None and first.total and self._word not in ("", first.word):
+            return True, None  # the program counts its steps elsewhere; this is the position in an epoch
+        self.seen, self._word = True, first.word
+        if epoch is None or not first.total or first.rank != 1:
+            return True, first.count
+        return True, self._over_epochs.step(epoch, first)
 
 
 class StepsOfEpochs:

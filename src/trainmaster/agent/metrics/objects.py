@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from trainmaster.agent.metrics.pairs import Counter
 from trainmaster.agent.metrics.vocabulary import NUMBER, RANKS, STEP, measured, number, words
 from trainmaster.agent.transport.point_values import is_step, is_value
 
@@ -18,8 +19,10 @@ _RECORD = words(
 )
 _NESTED = words("metrics values scalars logs log data losses")  # names that add nothing to those inside
 _ENTRY = re.compile(
-    rf"['\"]([^'\"\n]{{1,250}})['\"] {{0,2}}: {{0,2}}(?:(?:tensor|array|np\.\w{{1,12}})\(\[?)?(['\"]?)({NUMBER})\2(?=[,}}\])])"
+    rf"['\"]([^'\"\n]{{1,250}})['\"] {{0,2}}: {{0,2}}(?:(?:tensor|array|np\.\w{{1,12}})\(\[?)?"
+    rf"(['\"]?)({NUMBER})%?\2(?=[,}}\])])"
 )
+_COUNT = re.compile(r"['\"]([\w/]{1,80})['\"] {0,2}: {0,2}['\"](\d{1,15})/(\d{1,15})['\"]")  # 'iter': '90/159'
 _FRACTION = re.compile(r"['\"]epoch['\"]: ['\"]?\d{1,9}\.")
 _KEYS = re.compile(r"['\"] {0,2}: {0,2}")
 _TEXTS = re.compile(rf"['\"] {{0,2}}: {{0,2}}(['\"])(?!{NUMBER}\1)")
@@ -32,6 +35,7 @@ class Object:
         self.step, self.epoch, self.values, self.sure = step, epoch, values, sure
         self.message = ""  # of a log record
         self.whole_epoch = True  # whether its epochs are counted in whole numbers
+        self.counters: list[Counter] = []  # those that say to how many they count
 
 
 def of_json(line: bytes) -> Optional[Object]:
@@ -54,6 +58,7 @@ def of_json(line: bytes) -> Optional[Object]:
         flat = {name: number(value) if isinstance(value, str) else value for name, value in flat.items()}
     values = {name: float(value) for name, value in flat.items() if name.lower() not in _RECORD and is_value(value)}
     made = _object(values, all_numbers=len(values) == len(found))
+    made.counters = _counters(line.decode(errors="replace"))
     made.message = next((found[key] for key in _MESSAGES if isinstance(found.get(key), str)), "")
     return made
 
@@ -72,7 +77,15 @@ def of_dictionary(text: str) -> Optional[Object]:
     made.whole_epoch = _FRACTION.search(text) is None
     if _TEXTS.search(text) and not any(map(measured, values)):
         return None
+    made.counters = _counters(text)
     return made
+
+
+def _counters(text: str) -> list[Counter]:
+    """The counters of `"epoch": "10/50", "iter": "90/159"` and of `'global_step/max_steps': '1/94'`."""
+    said = ((next((word for word in name.lower().split("/") if word in RANKS), ""), count, total)
+            for name, count, total in _COUNT.findall(text))  # fmt: skip
+    return [Counter(word, count, total) for word, count, total in said if word]
 
 
 def _object(values: dict[str, float], all_numbers: bool) -> Object:
@@ -82,8 +95,9 @@ def _object(values: dict[str, float], all_numbers: bool) -> Object:
     ranked = [(rank, name) for rank, name in ranked if is_step(values[name])]
     step = int(values[ranked[0][1]]) if ranked else None
     epoch = next((value for name, value in values.items() if name.lower() == "epoch"), None)
+    used = (ranked[0][1], "total_steps") if ranked else ()
     kept = {
-        name: value for name, value in values.items() if not ranked or (RANKS.get(name.lower(), 9) > 1 and name != ranked[0][1])
+        name: value for name, value in values.items() if not ranked or (RANKS.get(name.lower(), 9) > 1 and name not in used)
     }
     return Object(step, epoch, kept, all_numbers and any(map(measured, values)))
 

@@ -10,55 +10,86 @@ import re
 from collections import Counter as Multiset
 from itertools import islice
 
-from trainmaster.agent.metrics.vocabulary import ALONE, NUMBER, RANKS, STEP, is_exact, is_metric, measured, number, words
+from trainmaster.agent.metrics.vocabulary import (
+    ALONE,
+    BATCH,
+    NUMBER,
+    RANKS,
+    STEP,
+    counted,
+    is_exact,
+    is_metric,
+    is_rate,
+    measured,
+    number,
+    words,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, Optional
 
 _STEP = re.compile(  # of a text in lower case: far faster than re.IGNORECASE
-    r"(?=[egtnisru])(?<![\w.\\-])(?<![^\d]/)(?:(?:trainer|train)/)?"
-    r"((?:global|train|training|total|num|env)[_ ](?:time)?steps?|num_updates|training_iteration|timesteps?|iterations?|iters?"
-    r"|itr|it|steps?|epoch|episode|round|generation|updates?)"
-    r"(?:\((?:train|training|val|valid|test|eval)\))?['\"]? {0,2}(?:(?:no\.?|number|num|nr\.?) )?"
+    r"(?=[begtncisru])(?<![\w.\\-])(?<![^\d]/)(?:(?:trainer|train)/)?"
+    r"((?:global|train|training|total|num|env|current)[_ ](?:time)?steps?|num_updates|training_iteration|timesteps?"
+    r"|iterations?|iters?|itr|it|steps?|epochs?|ep\.?|episode|round|generation|tick|n?updates?|up\.|batch)"
+    r"(?:\((?:train|training|val|valid|test|eval)\))?['\"]? {0,2}(?:(?:no\.?|number|num|nr\.?) ?)?"
     r"(?:[:=#] {0,2})?(?:[\[(] {0,2})?"
     r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})"
-    r"(?![\d%A-Za-z_]|[.,]\d|:\d\d|-\d|(?:-step=\d{1,15})?(?:-v\d{1,9})?\.[A-Za-z])"  # also not in epoch=3-step=320.ckpt
+    r"(?![\d%A-Za-z_]|[.,]\d|:\d\d|-\d|(?:-step=\d{1,15})?(?:-v\d{1,9})?\.[A-Za-z]"  # also not in epoch=3-step=320.ckpt
+    r"| of (?:the|an?|our|this) )"  # and not in prose
     r"(?: ?(?:/|of) ?(\d{1,15}))?",
 )
 _TRAIN = re.compile(r"Train(?:ing)?: (\d{1,9}) {1,2}\[ {0,2}\d{1,12}/\d")  # timm: the epoch, and the batch in brackets
+_AT_EPOCH = re.compile(r"(\d{1,9})epoch:[A-Za-z]")  # ESPnet
+_SETS = re.compile(r".{0,40}\b[Tt]rain(?:ing)?: {0,2}\[(\d{1,9})(?:/\d{1,9})?\] {0,2}\[ {0,2}\d{1,12}/\d")
+_ROUND_BESIDE = re.compile(  # torchtune: epoch and step; GPT-2: step and seconds
+    r"(?:\d{1,9}\||\[ {0,2})(\d{1,12})(?:\|(?=[A-Za-z])| {1,2}\| {1,2}[\d.:]{1,15}\] {1,2}(?=[A-Za-z][^:=]{0,80}[:=]))"
+)
 _ROUND = re.compile(
     r"\[ {0,2}(\d{1,12})(?: {0,2}([/,]) {0,2}\d{1,12})?\](\[ {0,2}\d{1,12}/\d{1,12}\])?:? {1,2}(?=[A-Za-z\"'%][^:=]{0,80}[:=])"
     r"|(\d{1,12}): {1,2}(?=[A-Za-z][^:=]{0,80}[:=])"
 )
 _VALUE = re.compile(
     rf"(?<=[ :=>\[('\"])({NUMBER})(?:/(\d{{1,12}})(?: ?\( {{0,2}}(\d{{1,3}}(?:\.\d{{1,6}})?) ?%\))?)?"
-    r"(?=%?\.{0,3}(?:[\s;|)\]}'\"<(•]|,(?!\d)|$)|: |[+±])"
+    r"(?=%?\.{0,3}(?:[\s;|)\]}'\"<>(•]|,(?!\d)|$)|: |[+±])"
 )
 _OPENINGS = ("tensor([", "tensor(", "[", "'", '"')  # between a separator and a value: lr=[0.1, 0.1]
 _SEPARATORS = (":", "=", "->")
 _AFTER_UNIT = re.compile(r" \([^()]{1,20}\)$")
 _CALL = re.compile(r"(?<![\w(])[A-Za-z]\w{0,20}\([\w(),]{0,20}\)$")  # D(x)
-_BEFORE_NAME = re.compile(r".*(?:[,;|()\[\]{}<>•→─━═█]|[.:!?%] |[:=]|  | - |--)", re.DOTALL)
+_BEFORE_NAME = re.compile(r".*(?:[,;|()\[\]{}<>•→─━═█]|(?<![Aa]vg)[.:!?%] |[:=]|  | - |--)", re.DOTALL)
 _SENTENCE = words("with and is was are has have had achieved reached got done finished complete completed after the a an")
 _JOINED = words(
-    "train training val valid validation eval evaluation test testing dev average avg mean learning grad gradient running final"
+    "train training val valid validation eval evaluation test testing dev average avg avg. ave mean learning grad gradient"
+    " running moving final"
 )
+_UNIT = re.compile(  # a duration or a size is no metric
+    r" ?(?:ms|us|ns|s|secs?|seconds?|mins?|minutes?|hours?|hrs?|days?|bytes|[kKMGTP](?:i?[Bb])?)(?![\w/])"
+)
+_BEFORE_CELL = re.compile(r".*(?:[,;|]|: |  | - )", re.DOTALL)
+_AFTER_CELL = (",", ";", "|", "  ", " - ", " |")
+_QUOTED = re.compile(r"'([A-Za-z][\w./@-]{0,80})'\Z")
+_LIST = re.compile(r" {1,2}[-+]?\d")  # more numbers follow
+_DECIMAL = re.compile(r"\d{1,15}\.\d")
+_STUCK = re.compile(r"\A\d{1,9}-")  # 10:00:00,123-Speed
+_CELL_WORDS_MAX = 3
 _WORDS_MAX = 6  # of a name
 _GAP_MAX = 80  # characters before a value in which its name is looked for
 _UNIT_MAX = 12  # characters after a number that may say that it is no count
 _HEAD_MAX = 100  # characters at the beginning of a line
 _VALUES_MAX, _COUNTERS_MAX = 64, 16  # of a line
 _NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
+_OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
 _BEST = (" at", " from", " in", " was", " is", " best", " best:")
 _HEAD = re.compile(
-    r"(?:^|[|\]\[-] {0,2})(test|testing|val|valid|validation|validating|eval|evaluation|evaluating|dev)"
-    r"(?: (?:set|on|results?|metrics?|data|loop)\b[^|:\[]{0,40})?(?: {0,2}[:\[\]|]|(?= (?:epoch|step|iter|num_)))",
+    r"(?:^|[|\]\[-] {0,2}| \()(test|testing|val|valid|validation|validating|eval|evaluation|evaluating|dev)"
+    r"(?: (?:set|on|net|results?|metrics?|data|loop)\b[^|:\[]{0,40})?(?: {0,2}[:\[\]|]|\)[:,]|(?= (?:epoch|step|iter|num_)))",
     re.IGNORECASE,
 )
 _HEADS = {"testing": "test", "validating": "val", "evaluating": "eval"}
 _QUALIFIED = re.compile(r"(?:test|val|eval|dev)", re.IGNORECASE)
-_OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:of|on|for|over) [^:=]{1,100}[:=] {0,2}")
+_OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:\(?(?:of|on|for|over) [^:=]{1,100}|\d{1,12})[:=] {0,2}")
 _OPERATORS = ("*", "/", "+", "<", ">", "=")
 
 
@@ -67,15 +98,15 @@ class Counter:
 
     def __init__(self, word: str, digits: str, total: Optional[str] = None, at: int = -1) -> None:
         self.at = at  # where its number begins
-        self.word = word.lower().replace(" ", "_")
-        self.rank = RANKS.get(self.word, RANKS.get(self.word.rpartition("_")[2], STEP))
+        self.word = word.lower().rstrip(".").replace(" ", "_")
+        self.rank = BATCH if self.word == "batch" else RANKS.get(self.word, RANKS.get(self.word.rpartition("_")[2], STEP))
         self.count = int(digits.replace(",", ""))
         self.total = int(total) if total else 0
 
     @property
     def alone(self) -> bool:
         """Whether it counts as progress where no value is beside it."""
-        return self.word in ALONE
+        return self.word in ALONE or (self.rank == BATCH and self.total > 0)
 
 
 class Pair:
@@ -96,20 +127,22 @@ def counters(text: str) -> list[Counter]:
     lowered = lowered[: max(map(lowered.rfind, "0123456789")) + _UNIT_MAX]  # after the last digit is no counter
     found = [Counter(match[1], match[2], match[3], match.start(2)) for match in islice(_STEP.finditer(lowered), _COUNTERS_MAX)
              if not _of_another(f" {lowered[max(0, match.start() - 60) : match.start()]}".rstrip(" '\""))]  # fmt: skip
-    train = _TRAIN.match(text)
+    found = [one for one in found if one.word != "epochs" or one.total]  # of how many
+    train = _TRAIN.match(text) or _SETS.match(text) or _AT_EPOCH.match(text)
     return [*found, Counter("epoch", train[1], at=train.start(1))] if train is not None else found
 
 
 def _of_another(before: str) -> bool:
     """Whether the text before a counter says that it is not the count of now: `best results at epoch 72`, `steps per epoch`."""
-    return before.endswith(" per") or ("best" in before and before.endswith(_BEST))
+    return before.endswith(_OTHERS) or ("best" in before and before.endswith(_BEST))
 
 
 def round_number(text: str) -> Optional[tuple[Counter, str]]:
     """The number at the beginning of a line, as XGBoost, LightGBM and CatBoost print it, and the rest of the line."""
     match = _ROUND.match(text)
     if match is None:
-        return None
+        beside = _ROUND_BESIDE.match(text)
+        return None if beside is None else (Counter("step", beside[1]), text[beside.end() :])
     word = "epoch" if match[2] == "," or match[3] else "step"
     return Counter(word, match[1] or match[4]), text[match.end() :]
 
@@ -153,50 +186,74 @@ def pairs(text: str) -> Iterator[Pair]:
     before = 0
     of_name, of_end = _of(text)
     for match in islice(_VALUE.finditer(text), _VALUES_MAX):
-        gap, spaced = _separated(text[max(before, match.start() - _GAP_MAX) : match.start()])
-        name = _name(gap, spaced)
+        start, end = match.span()
+        text_before = text[max(before, start - _GAP_MAX) : start]
+        gap, spaced = _separated(text_before.removesuffix("(") if text.startswith(",)", end) else text_before)  # lr:(0.1,)
+        cell = _cell(gap, text[end : end + 3], before == 0) if spaced else ""
+        name = cell or _name(gap, spaced)
         known = bool(name) and measured(name)
         if spaced and match[1].isalpha() and not known:
             continue  # number of nan iterations: 0
-        before = match.end()
-        if match.start() == of_end and not known:
+        unit = _UNIT.match(text, end)
+        before = end if unit is None else unit.end()
+        if start == of_end and not known:
             name, known = of_name, True
         value = number(match[1])
-        if not name or value is None:
+        if not name or value is None or unit is not None:
             continue
         exact = is_exact(match[1])
         if match[2]:
             if not known or not int(match[2]):
                 continue
             value = round(value / int(match[2]) * (100 if match[3] else 1), 6)
-        elif spaced and not exact and not known and not _is_cell(gap, text[match.end() : match.end() + 3]):
+        elif counted(name, value) or not (known or cell or _beside(gap, spaced, exact or is_rate(name), text[end : end + 4])):
             continue
-        rest = text[match.end() : match.end() + 3].strip()
-        exact = exact or bool(match[2]) or rest.startswith("%")
-        whole = len(gap.strip(" *|,;-").split(" ")) <= 2
-        pair = Pair(name, value, spaced, match.start())
-        pair.measured, pair.whole, pair.stands_alone = known, whole, exact and not rest.startswith(_OPERATORS)
+        rest = text[end : end + 3].strip()
+        pair = Pair(name, value, spaced, start)
+        pair.measured, pair.whole = known, len(gap.strip(" *|,;-").split(" ")) <= 2
+        pair.stands_alone = (exact or bool(match[2]) or rest.startswith("%")) and not rest.startswith(_OPERATORS)
         yield pair
 
 
 def _separated(gap: str) -> tuple[str, bool]:
     """(the text before the separator of a value, whether the separator is only blanks). No text if there is no separator."""
-    if gap.endswith(" ") and not gap.rstrip(" ").endswith((*_SEPARATORS, "[")):
-        return gap, True
+    blank = gap.endswith(" ")
     gap = gap.rstrip(" ")
+    if blank and gap.endswith(" is"):
+        return gap[:-3], not measured(gap[:-3].rpartition(" ")[2])  # loss is 0.5
+    if blank and not gap.endswith((*_SEPARATORS, "[")):
+        return f"{gap} ", True
     opening = next((one for one in _OPENINGS if gap.endswith(one)), "")
     gap = gap[: len(gap) - len(opening)].rstrip(" ")
     separator = next((one for one in _SEPARATORS if gap.endswith(one)), "")
     return (gap[: len(gap) - len(separator)] if separator else ""), False
 
 
-def _is_cell(before: str, after: str) -> bool:
-    """Whether a name and a number are all between two bars: `| wps 34422 |`."""
-    return before.strip().startswith("|") and after.strip()[:1] in ("", "|")
+def _cell(gap: str, after: str, first: bool) -> str:
+    """The name in a cell of only a name and a number, between bars, commas or wide gaps: `| wps 34422 |`, `, Peak mem 5.0,`."""
+    if after.strip(" %") and not after.lstrip("%").startswith(_AFTER_CELL):
+        return ""
+    inside = gap.rstrip(" ")
+    match = _BEFORE_CELL.match(inside)
+    if match is None and not first:
+        return ""
+    said = inside[match.end() if match is not None else 0 :].split()
+    if not 0 < len(said) <= _CELL_WORDS_MAX or not all(word[0].isalpha() and word.lower() not in _SENTENCE for word in said):
+        return ""
+    name = "_".join(word.rstrip(".") for word in said)
+    return name if _NAME.match(name) and is_metric(name) and is_metric(said[-1]) and name != "batch" else ""
+
+
+def _beside(gap: str, spaced: bool, exact: bool, after: str) -> bool:
+    """Whether a name belongs to its number: prose has more words before it, a list more numbers after it."""
+    return (exact and len(gap.split()) <= _CELL_WORDS_MAX) if spaced else not _LIST.match(after)
 
 
 def _name(gap: str, spaced: bool) -> str:
     tail = gap.rstrip(" '\"")
+    quoted = _QUOTED.search(gap)
+    if quoted is not None:
+        tail = quoted[1]
     if tail.endswith(")"):
         tail = _AFTER_UNIT.sub("", tail)
         call = _CALL.search(tail)
@@ -204,19 +261,21 @@ def _name(gap: str, spaced: bool) -> str:
             return call.group()
     match = _BEFORE_NAME.match(tail)
     if match is not None:
-        if tail.endswith("--", 0, match.end()):
+        if tail.endswith("--", 0, match.end()) and not tail.startswith(" ", match.end()):
             return ""  # an option of a command
         tail = tail[match.end() :]
     said = [word.strip("'\"*#") for word in tail.replace("'s ", "_").split()]
     last = len(said) - 1
+    if said and _DECIMAL.match(said[last]):
+        return ""  # Time 359.59s : 3007.81 words/s
     first = last
-    while first > 0 and said[first - 1].lower() not in _SENTENCE:
+    while first > 0 and said[first - 1].lower() not in _SENTENCE and not said[first - 1][:1].isdigit():
         first -= 1
     if said and (spaced or last - first >= _WORDS_MAX):
         first = last
         while first > 0 and said[first - 1].lower() in _JOINED:
             first -= 1
-    name = "_".join(said[max(first, 0) :])
+    name = _STUCK.sub("", "_".join(word.rstrip(".") for word in said[max(first, 0) :]))
     return name if _NAME.match(name) and is_metric(name) else ""
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 
 from trainmaster.agent.metrics import bars, objects
-from trainmaster.agent.metrics.counting import StepsOfEpochs, TrainerBar
+from trainmaster.agent.metrics.counting import Steps, TrainerBar
 from trainmaster.agent.metrics.line_text import LINE_MAX, cut, plain, without_prefix
-from trainmaster.agent.metrics.pairs import Counter, counters, head, pairs, round_number, under
+from trainmaster.agent.metrics.pairs import Counter, Pair, counters, head, pairs, round_number, under
 from trainmaster.agent.metrics.pairs import named as named_values
 from trainmaster.agent.metrics.tables import Columns, Rows
-from trainmaster.agent.metrics.vocabulary import EPOCH, RANKS, STEP, number
+from trainmaster.agent.metrics.vocabulary import RANKS, is_rate, number
 from trainmaster.agent.transport.point_values import STEP_MAX, is_step
 
 TYPE_CHECKING = False
@@ -35,7 +35,7 @@ JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one only 
 
 _WORDS = (  # a line without any of these says nothing
     b"step epoch iter episode round loss acc ppl perplex bleu rouge f1 auc iou map mse mae score reward return error rew learn"
-    b" precision recall entropy nll psnr fid wer dice kl: kl= %|"
+    b" precision recall entropy nll psnr fid wer dice kl: kl= tick up. batch= batch  cost pearson *** %|"
 )
 _HINTS = _WORDS.split()
 _LOADING = re.compile(
@@ -43,6 +43,13 @@ _LOADING = re.compile(
 )
 _STAGE = re.compile(r"step \d{1,6}(?:/\d{1,6})? {0,2}[:.)] {1,2}[A-Z][a-z]", re.IGNORECASE)  # Step 1: Loading data
 _REPR = re.compile(r"\(?[A-Za-z_][\w.]{0,60}\)?:? ?[A-Za-z_]{0,60}\(")
+_SAVING = re.compile(r"\b(?:sav(?:e|ed|ing)|stopp(?:ed|ing)|stop|best|improv\w{1,5})\b|\"", re.IGNORECASE)  # before a counter
+_ROW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # below a step
+_RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
+_RULES = ("--", "**", "##")
+_NO_READING = ("wandb:", "best ", "best_")
+_BLOCK_MAX = 60  # lines
+_WHOLE = re.compile(r"=(\d{1,15})\.0(?=,|$)")  # global_step=794.0
 _BEST_FOLLOWS = re.compile(r"best (?:iteration|epoch|step)(?: is)?:? {0,2}$", re.IGNORECASE)
 
 
@@ -51,14 +58,13 @@ class Parser:
 
     def __init__(self, pattern: Optional[Search] = None) -> None:
         self._pattern = pattern
-        self._steps_seen = False  # epochs count as steps only until a step was seen
-        self._step_word = ""  # the word of the last step
+        self._steps = Steps()
         self._progress_seen = False
         self._rows = Rows()
         self._columns = Columns()
-        self._epochs = StepsOfEpochs()
         self._trainer = TrainerBar()
         self._best_follows = False  # the next line repeats the best round
+        self._block = 0  # lines that may still belong to the step above them
         self.rule = ""
 
     def parse(self, line: bytes) -> Found:
@@ -90,7 +96,7 @@ class Parser:
         if match is None:
             if "step" in self._pattern.groupindex:
                 return None
-            plain_step = self._step(counters(line), True, "")[1]
+            plain_step = self._steps.choose(counters(line), True, "")[1]
             return None if plain_step is None else (plain_step, {})
         groups = match.groupdict()
         text = groups.pop("step", None)
@@ -98,7 +104,7 @@ class Parser:
         values = {name: value for name, value in ((name, number(text)) for name, text in groups.items()) if value is not None}
         if step is not None and abs(step) < STEP_MAX:
             return int(step), values
-        return self._step(counters(line), True, "")[1], values
+        return self._steps.choose(counters(line), True, "")[1], values
 
     def _read(self, line: bytes) -> Found:
         if is_long_json(line):
@@ -110,7 +116,9 @@ class Parser:
             if found is not None:
                 return self._object(found, "")
         lowered = line[:LINE_MAX].lower()
-        if not (self._rows.open or self._columns.open or stripped[:1] == b"|" or any(hint in lowered for hint in _HINTS)):
+        self._block -= self._block > 0
+        open_ = self._rows.open or self._columns.open or self._block > 0 or stripped[:1] == b"|"
+        if not (open_ or any(hint in lowered for hint in _HINTS)):
             return None
         text = plain(line)
         for table, rule in ((self._rows, "table"), (self._columns, "columns")):
@@ -118,26 +126,32 @@ class Parser:
             if belongs:
                 self.rule = rule
                 if read is not None and rule == "columns" and self._columns.counts_epochs:
-                    return (None if self._steps_seen else read[0]), read[1]
-                self._steps_seen = self._steps_seen or read is not None
+                    return (None if self._steps.seen else read[0]), read[1]
+                self._steps.seen = self._steps.seen or read is not None
                 return read
         return self._line(text)
 
     def _line(self, text: str) -> Found:
         body = without_prefix(text)
         best, self._best_follows = self._best_follows, _BEST_FOLLOWS.search(body[-40:]) is not None
-        if best or body.startswith("wandb:") or (_REPR.match(body) and body.endswith(")")):
+        if _RESULTS.match(body):
+            self._block = _BLOCK_MAX
+        elif ":" not in body and "=" not in body and not body.startswith(_RULES):
+            self._block = 0
+        if best or body.lower().startswith(_NO_READING) or (_REPR.match(body) and body.endswith(")")):
             return None
         bar = bars.tqdm_bar(body)
         if bar is not None:
             step = self._trainer.at_bar(bar)
             if "{" not in bar.after:
                 read = self._bar(bar)
+                if read is None and step is None and bar.after[:1].isalpha():
+                    return self._plain(without_prefix(bar.after), False)  # what was printed beside it
                 return read if read is not None or step is None else (step, {})
             body = bar.after
         start = body.find("{")
         if start == 0 or (start > 0 and "}" in body):
-            found = objects.of_json(body.encode()) if start == 0 and body[-1:] == "}" else None
+            found = objects.of_json(body[start:].encode()) if body[-1:] == "}" else None
             found = found or (objects.of_dictionary(body[start:]) if "}" in body else None)
             if found is not None or start == 0:
                 return self._object(found, body[:start])
@@ -154,17 +168,19 @@ class Parser:
         self.rule = "object"
         step = found.step
         if step is not None:
-            self._steps_seen = True
+            self._steps.seen = True
             return step, found.values
+        if found.counters:
+            return self._steps.choose(found.counters, True, "")[1], found.values
         if before:
-            named, step = self._step(counters(before), True, "")
+            named, step = self._steps.choose(counters(before), True, "")
             if named:
                 return step, found.values
         if found.epoch is not None:
             if not found.whole_epoch and self._trainer.offer(found.values):
                 return None
             whole = found.whole_epoch and is_step(found.epoch)
-            return (int(found.epoch) if whole and not self._steps_seen else None), found.values
+            return (int(found.epoch) if whole and not self._steps.seen else None), found.values
         if found.message:
             return self._plain(without_prefix(found.message), False)
         return (None, found.values) if found.sure else None
@@ -173,17 +189,20 @@ class Parser:
         """A bar of tqdm: the step from its description, and what stands in it and beside it."""
         self.rule = "progress bar"
         values = {pair.name: pair.value for pair in pairs(bar.postfix) if not pair.spaced}
-        said = counters(bar.description)
+        said = counters(bar.description) + counters(_WHOLE.sub(r"=\1", bar.postfix))
+        at = round_number(bar.description)
+        if at is not None and not said:
+            said, bar.description = [at[0]], at[1]
         for pair in pairs(f"{bar.description} "):
             if said or (pair.measured and pair.stands_alone):
                 values.setdefault(pair.name, pair.value)
         word = head(f"{bar.description}:")
         if said:
-            named, step = self._step(said, bool(values), word)
+            named, step = self._steps.choose(said, bool(values), word)
             return (step, under_all(word, values)) if named else None
         last = bar.description.rpartition(" ")[2].lower()
         if last in RANKS and bar.at >= 0 and not word and values:
-            return self._step([Counter(last, str(bar.at))], True, "")[1], values
+            return self._steps.choose([Counter(last, str(bar.at))], True, "")[1], values
         return (None, under_all(word, values)) if values else None
 
     def _round(self, body: str) -> Found:
@@ -199,45 +218,50 @@ class Parser:
         if not any(pair.measured or (bracket and pair.stands_alone) for pair in given):
             return None
         self.rule = "round number"
-        return self._step([counter], True, "")[1], {pair.name: pair.value for pair in reversed(given)}
+        return self._steps.choose([counter], True, "")[1], {pair.name: pair.value for pair in reversed(given)}
 
     def _plain(self, body: str, indented: bool) -> Found:
         given = list(pairs(body))
         said = counters(body)
         valued = any(pair.measured for pair in given)
         word = head(body)
-        if said and not valued and (_LOADING.search(body[:200]) or (not given and _STAGE.match(body))):
+        if said and not valued and (_LOADING.search(body[:200]) or (not given and _STAGE.match(body)) or _mentions(body, said)):
             return None
-        named, step = self._step(said, valued, word)
+        named, step = self._steps.choose(said, valued, word)
         if named:
             self.rule = "step words"
             counted = {one.at for one in said if one.alone or one.count == step}
             values = named_values(word, [pair for pair in given if pair.at not in counted])
+            self._block = _BLOCK_MAX if not values and step is not None else 0
             return (step, values) if values or step is not None else None
         self.rule = "names of measured values"
-        told = [
-            pair for pair in given if (pair.measured or (word and valued)) and pair.stands_alone
-            and (pair.whole or word if pair.spaced else self._progress_seen or not indented)
-        ]  # fmt: skip
+        if self._block and len(given) == 1 and not given[0].spaced and _ROW.match(body) and "best" not in body.lower():
+            return None, named_values(word, given)
+        if indented and not self._progress_seen:
+            given = [pair for pair in given if pair.spaced]
+        told = _without_step(given, bool(word), self._progress_seen)
         return (None, named_values(word, told)) if told else None
 
-    def _step(self, said: list[Counter], valued: bool, word: str) -> tuple[bool, Optional[int]]:
-        """(whether a line names a step or an epoch, the step). An epoch counts as a step only until a step was seen."""
-        ranked = sorted((one for one in said if one.alone or valued), key=lambda one: one.rank)
-        if not ranked:
-            return False, None
-        first = ranked[0]
-        if first.rank > STEP:
-            return True, None if self._steps_seen else first.count
-        if word and first.total:
-            return True, None  # the position in an evaluation
-        epoch = next((one for one in ranked if one.rank == EPOCH), None)
-        if epoch is not None and first.total and self._step_word not in ("", first.word):
-            return True, None  # the program counts its steps elsewhere; this is the position in an epoch
-        self._steps_seen, self._step_word = True, first.word
-        if epoch is None or not first.total or first.rank != 1:
-            return True, first.count
-        return True, self._epochs.step(epoch, first)
+
+def _without_step(given: list[Pair], headed: bool, progress_seen: bool) -> list[Pair]:
+    """Of a line that names no step: what was measured, and what stands beside it if that is surely a line of metrics.
+
+    `headed`: the line begins with a word such as `Test`.
+    """
+    sure = [pair for pair in given if pair.measured and pair.stands_alone]
+    beside = (progress_seen or len(sure) > 1) and not all(pair.spaced for pair in sure)
+    headed_values = headed and any(pair.measured for pair in given)
+    return [
+        pair for pair in given
+        if (pair in sure or (headed_values and pair.stands_alone) or (beside and (not pair.spaced or is_rate(pair.name))))
+        and (not pair.spaced or pair.whole or headed or is_rate(pair.name))
+    ]  # fmt: skip
+
+
+def _mentions(body: str, said: list[Counter]) -> bool:
+    """Whether a line only mentions its counter: `saving the model at the end of epoch 3`, `early stopping at epoch 3`."""
+    verb = _SAVING.search(body)
+    return verb is not None and all(one.at > verb.start() for one in said)
 
 
 def under_all(word: str, values: dict[str, float]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainmaster.agent.metrics.vocabulary import NUMBER, RANKS, STEP, measured, number
+from trainmaster.agent.metrics.vocabulary import EPOCH, NUMBER, RANKS, STEP, measured, number
 from trainmaster.agent.transport.point_values import is_step
 
 TYPE_CHECKING = False
@@ -20,8 +20,12 @@ _RULE = "-=─━+|┼┬┴├┤┌┐└┘ "  # of which the line around a t
 _GAP = re.compile(r"  |[|,;]")
 _FIELDS = re.compile(r"[ |,;]+")
 _NAME = re.compile(r"[A-Za-z_#%][\w./@%()\- ]{0,60}\Z")
+_VALUED = re.compile(r" [-+]?\.?\d[\d.,%e+-]{0,30}\Z")  # `Epoch 10 | Loss 0.5` is no header
 _NUMBER = re.compile(NUMBER + r"%?\Z")
 _BAR = re.compile(r": {1,2}\d{1,3}%\|")
+_COMMENT = re.compile(r"\A {0,2}# {0,2}(?=[A-Za-z])")
+_SHORT = ("e", "#")  # of spaCy
+_COUNTS = {**RANKS, "e": EPOCH, "#": 1}
 _CLASS, _ALL = "class", "all"  # Ultralytics: one row per class, the first one for all of them
 _COUNT = re.compile(r"(\d{1,15})(?:/\d{1,15})?\Z")
 
@@ -75,7 +79,7 @@ class Columns:
     @property
     def counts_epochs(self) -> bool:
         """Whether its rows are of epochs, or of classes, and not of steps."""
-        return self._step < 0 or RANKS[self._names[self._step].lower()] > STEP
+        return self._step < 0 or _COUNTS[self._names[self._step].lower()] > STEP
 
     def feed(self, text: str) -> tuple[bool, Found]:
         """(whether the line is a header or a row, what a row says)."""
@@ -94,15 +98,17 @@ class Columns:
             return False
         bar = _BAR.search(text)
         text = text if bar is None else text[: bar.start()]
+        text = _COMMENT.sub("", text)
         first = (text.split(None, 1) or [""])[0].rstrip("|,;").lower()
-        if (RANKS.get(first, 9) > 4 and first != _CLASS) or ":" in text or "=" in text:
+        if (_COUNTS.get(first, 9) > 4 and first != _CLASS) or ":" in text or "=" in text:
             return False
         gaps = _GAP.search(text.strip()) is not None
         names = [name.strip() for name in (_GAP.split(text) if gaps else text.split()) if name.strip()]
-        if len(names) < 2 or not all(map(_NAME.match, names)) or not any(map(measured, names)):
+        named = len(names) > 1 and all(map(_NAME.match, names)) and not any(map(_VALUED.search, names))
+        if not named or not any(map(measured, names)):
             return False
         self._names, self._lines = [_balanced(name.replace(" ", "_")) for name in names], 0
-        ranked = [(RANKS[name.lower()], index) for index, name in enumerate(names) if name.lower() in RANKS]
+        ranked = [(_COUNTS[name.lower()], index) for index, name in enumerate(names) if name.lower() in _COUNTS]
         self._step = min(ranked)[1] if ranked else -1
         return True
 
@@ -117,7 +123,7 @@ class Columns:
         values = {}
         for index, name in enumerate(self._names):
             field = fields[index].rstrip(":")
-            if index != self._step and _NUMBER.match(field):
+            if name.lower() not in _SHORT and index != self._step and _NUMBER.match(field):
                 value = number(field.rstrip("%"))
                 if value is not None:
                     values[name] = value

@@ -21,33 +21,43 @@ def words(text: str) -> frozenset[str]:
 
 # Counters by rank: the first kind that a line names is its step. Weaker ones count only beside a value.
 RANKS = {
-    **dict.fromkeys(("global_step", "globalstep", "num_updates", "num_timesteps", "total_timesteps", "total_steps"), 0),
+    **dict.fromkeys(("global_step", "globalstep", "num_updates", "num_timesteps", "total_timesteps", "env_step"), 0),
     **dict.fromkeys(("timesteps_total", "totalenvinteracts", "train_num_updates", "env_steps", "_step"), 0),
     **dict.fromkeys(("step", "iteration", "iter", "itr", "train_step", "training_step", "training_iteration"), 1),
-    **dict.fromkeys(("steps", "iterations", "iters", "timestep", "timesteps", "updates", "update", "it", "nupdates"), 2),
-    **dict.fromkeys(("epoch",), 3),
-    **dict.fromkeys(("episode", "round", "generation"), 4),
+    **dict.fromkeys(("current_step", "current_steps", "current_iteration", "current_iter"), 1),
+    **dict.fromkeys(("steps", "iterations", "iters", "timestep", "timesteps", "updates", "update", "up", "it", "nupdates"), 2),
+    "total_steps": 2,  # may be the number that is counted to
+    **dict.fromkeys(("epoch", "epochs", "ep"), 3),
+    **dict.fromkeys(("episode", "round", "generation", "tick"), 4),
 }
-STEP, EPOCH = 2, 3  # ranks up to STEP count steps
-ALONE = words("global_step globalstep step iteration iter train_step training_step epoch")
+STEP, EPOCH, BATCH = 2, 3, 5  # ranks up to STEP count steps; batches count only where nothing else ever does
+ALONE = words("global_step globalstep step iteration iter train_step training_step epoch tick")
 
 _MEASURED = words(
     "loss losses acc accuracy accuracies ppl perplexity bleu rouge f1 auc auroc auprc roc ap map ndcg mrr iou miou dice psnr"
     " ssim fid wer cer rmse mse mae mape r2 nll logloss mlogloss bce xent crossentropy entropy kl elbo bpb bpc reward rewards"
-    " rew return returns score precision recall sensitivity specificity error err mcc kappa learn"
+    " rew return returns score precision recall hmean sensitivity specificity error err mcc kappa learn cost pearson spearman"
 )
 _SETTINGS = words(
-    "weight weights scale fn func function type coef coefficient threshold target clip max min best alpha beta gamma lambda"
+    "weight weights scale type coef coefficient threshold target clip max min best alpha beta gamma lambda norm"
     " smoothing every interval freq patience tolerance tol name mode factor margin decay num expected previous last worst"
     " baseline goal desired init initial limit bound penalty reduction improved"
 )
+_KINDS = words("fn func function")  # loss_function: a setting; value function loss: measured
+_MEANS = words("mean average avg")
+_COUNT_MAX = 1e15
+_RATES = ("lr", "learning_rate", "learningrate")
+_COUNTED_AS = words("max maximum total current best train val valid test num n start last of warmup")
+_COUNTED = words("step steps epoch epochs iter iters iteration iterations episode update updates")
 _NO_METRIC = words(
     "rank of in at to for from after took by on is with the and or than best version line seed pid port gpu cuda node world"
     " worker batch_size v_num eta remaining elapsed host localhost python every lineno local_rank world_size num_workers"
-    " time_left"
+    " time_left over run trial fold"
 )
 _SOURCE_FILES = (".py", ".cc", ".cpp", ".cu", ".rs", ".go", ".c", ".h", ".sh")
+_NO_VALUES = (*_SOURCE_FILES, "exception", *(f"{kind}error" for kind in ("value", "key", "type", "index", "runtime", "os")))
 _TOKEN = re.compile(r"[a-z]+\d?")
+_CAMEL = re.compile(r"[A-Z]?[a-z]+")
 _WITH_DIGIT = ("f1", "r2")
 
 
@@ -60,13 +70,29 @@ def _tokens(name: str) -> list[str]:
 def measured(name: str) -> bool:
     """Whether the name says that its value was measured: a loss, an accuracy, a reward; not a weight or a target of one."""
     said = _tokens(name)
-    return not _MEASURED.isdisjoint(said) and _SETTINGS.isdisjoint(said)
+    if any(letter.isupper() for letter in name[1:]):
+        said += [piece.lower() for piece in _CAMEL.findall(name)]  # CrossEntropyLoss
+    if _MEASURED.isdisjoint(said) or said == ["learn", "rate"]:
+        return False
+    return _SETTINGS.isdisjoint(said) and (_KINDS.isdisjoint(said) or said[-1] in _MEASURED)
+
+
+def is_rate(name: str) -> bool:
+    """Whether the name is that of the learning rate: a metric beside others, a setting alone."""
+    return name.lower() in _RATES
+
+
+def counted(name: str, value: float) -> bool:
+    """Whether a value is a count under another name, and no metric: `max_updates=22000`, `current_epoch=1`, `Val_steps=20`."""
+    whole = abs(value) < _COUNT_MAX and value == int(value)  # of NaN, neither is so
+    tokens = _tokens(name) if whole else []
+    return len(tokens) > 1 and tokens[0] in _COUNTED_AS and tokens[-1] in _COUNTED and not measured(name)
 
 
 def is_metric(name: str) -> bool:
     """Whether a value under this name, in a line that names a step, is a metric."""
     lowered = name.lower()
-    return lowered not in RANKS and lowered not in _NO_METRIC and not lowered.endswith(_SOURCE_FILES)
+    return lowered not in RANKS and lowered not in _NO_METRIC and not lowered.endswith(_NO_VALUES)
 
 
 def number(text: Optional[str]) -> Optional[float]:
