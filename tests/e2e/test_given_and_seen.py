@@ -57,7 +57,7 @@ SAVES = ("--checkpoint", "out/{step}.json", "--resume-arguments", "--resume {pat
             (20, "unknown", ["its steps began again at 1", "it saved a checkpoint of step 10 again", "its first loss, 0.2735, is near the 0.1795 of the checkpoint"]),
             "given step 20; not known whether it went on from there",
         ),
-        ("crashes", SAVES, "failed", (20, "unknown", ["it ended before it showed a step"]), "it ended before it showed a step"),
+        ("crashes", SAVES, "failed", (20, "unknown", ["it ended before a step of it was read"]), "it ended before a step of it was read"),
         ("none", (), "succeeded", (None, None, []), "began from the beginning: it was given no checkpoint"),
         ("own_file", (), "succeeded", (None, "seen", ["its first step was 21"]), "given no checkpoint, but it went on: its first step was 21"),
     ],

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,20 @@ def test_it_shows_what_is_read_by_which_rule_and_what_is_not(log: str, capsys: p
     ]
     assert told.err == "10 lines, 4 read\n"
     assert not (tmp_path / "home").exists()
+
+
+def test_a_pattern_is_suggested_for_lines_that_are_not_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one line that reads them, where nothing was: it is tried before it is said."""
+    text = "reading 2 files\n" + "".join(f"<{n}> quality {0.5 + n / 8} of {n + 1.5}\n" for n in range(3))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert run(["metrics", "try", "-"]) == 0
+    advice = capsys.readouterr().err.splitlines()[1]
+    before, _, pattern = advice.partition(" --pattern ")
+    assert before == "to read line 2 and those like it: tm metrics try FILE"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert run(["metrics", "try", "-", "--json", "--pattern", *shlex.split(pattern)]) == 0
+    read = [(one["step"], one["values"]) for one in json.loads(capsys.readouterr().out)["read"]]
+    assert read == [(n, {"quality": 0.5 + n / 8, "of": n + 1.5}) for n in range(3)]
 
 
 def test_standard_input_a_pattern_and_json(log: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

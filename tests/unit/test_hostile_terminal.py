@@ -77,6 +77,19 @@ def test_a_job_with_ten_thousand_metrics_is_shown_on_a_screen() -> None:
     assert any("9976 more: tm show" in line for line in [" ".join(lines)])
 
 
+def test_a_run_without_metrics_is_told_how_to_get_them() -> None:
+    """Not where there are some, not at once, and not before it runs."""
+    hint = "tm logs digits-14 --rank 0 | tm metrics try -"
+
+    def hinted(found: dict[str, Any], started_s: float | None, ended_s: float | None) -> bool:
+        attempt = {**DETAIL["attempts"][-1], "started_s": started_s, "ended_s": ended_s}
+        lines = show.body({**DETAIL, "metrics": found, "attempts": [attempt]}, 1e9, (None, []), (80, True))
+        return hint in " ".join(" ".join(lines).split())
+
+    cases = ({}, 1e9 - 31, None), ({}, 1e9 - 29, None), ({}, 1e9 - 90, 1e9 - 50), ({}, None, None), (metrics(1), 1e9 - 90, None)
+    assert [hinted(*case) for case in cases] == [True, False, True, False, False]
+
+
 def test_a_job_with_very_long_values_is_shown_on_a_screen() -> None:
     """L5: and so are parameters, tags and the command."""
     spec = {**DETAIL["spec"], "params": {f"p{n}": "x" * 20_000 for n in range(1000)}}

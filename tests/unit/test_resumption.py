@@ -80,7 +80,7 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
          ["its steps began again at 1", "its first loss, 2.29, is as at the beginning (2.3)"]),
         (first(EVERY), given(losses((), 0.34)), SEEN, ["its first loss, 0.34, is near the 0.33 of the checkpoint"]),
         (first(EVERY), given(losses((), 2.29)), UNKNOWN,
-         ["its first loss, 2.29, is as at the beginning (2.3)", "it ended before it showed a step"]),
+         ["its first loss, 2.29, is as at the beginning (2.3)", "it ended before a step of it was read"]),
         (first(EVERY), given(losses(EVERY, 1.4)), AGAINST, ["its steps began again at 1"]),  # in between: says nothing
         (first(EVERY), given(losses((51, 52), 2.29)), SEEN, ["its first step was 51", "its first loss, 2.29, is as at the beginning (2.3)"]),
         # A loss that had not changed says nothing.
@@ -88,8 +88,8 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         # Checkpoints.
         (first(EVERY), given(None, saved_step=10), AGAINST, ["it saved a checkpoint of step 10 again"]),
         (first(EVERY), given(None, saved_step=60), SEEN, ["its first own checkpoint is of step 60"]),
-        (first(EVERY), given(None, saved_step=50), UNKNOWN, ["it ended before it showed a step"]),
-        (first(EVERY), given(None, saved_step=10, resumed_about=True), UNKNOWN, ["it ended before it showed a step"]),
+        (first(EVERY), given(None, saved_step=50), UNKNOWN, ["it ended before a step of it was read"]),
+        (first(EVERY), given(None, saved_step=10, resumed_about=True), UNKNOWN, ["it ended before a step of it was read"]),
         (first(EVERY), given(Progress((51, 52), 60), saved_step=0), SEEN,  # it numbers the files of each attempt
          ["its first step was 51", "it saved a checkpoint of step 0 again"]),
         (first(EVERY), given(losses((), 0.34), saved_step=0), UNKNOWN,
@@ -97,10 +97,10 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         # The SDK.
         (first(EVERY), given(Progress(sdk="loaded"), over=False), SEEN, ["the SDK loaded it"]),
         (first(EVERY), given(Progress(EVERY, 9, sdk="loaded")), SEEN, ["the SDK loaded it", "its steps began again at 1"]),
-        (first(EVERY), given(Progress(sdk="asked"), over=False), UNKNOWN, ["it asked the SDK for it", "it has shown no step yet"]),
+        (first(EVERY), given(Progress(sdk="asked"), over=False), UNKNOWN, ["it asked the SDK for it", "no step of it was read yet"]),
         # Nothing to go by.
-        (first(EVERY), given(None, over=False), UNKNOWN, ["it has shown no step yet"]),
-        (first(EVERY), given(None), UNKNOWN, ["it ended before it showed a step"]),  # it crashed while loading
+        (first(EVERY), given(None, over=False), UNKNOWN, ["no step of it was read yet"]),
+        (first(EVERY), given(None), UNKNOWN, ["it ended before a step of it was read"]),  # it crashed while loading
         (first(EVERY), given(Progress((7, 8), 9), None, None), UNKNOWN, ["its first step was 7"]),  # no step of the checkpoint is known
         # The first attempt's agent was lost.
         (attempt(1), given(Progress((1, 2), 9)), AGAINST, ["its steps began again at 1"]),
@@ -196,8 +196,8 @@ def test_what_an_agent_reports_is_never_refused() -> None:
             "given step 20, but its steps began again at 1, and it saved a checkpoint of step 5 again",
         ),
         (
-            {"resumed_evidence": "unknown", "resumed_because": ["it has shown no step yet"]},
-            "given step 20; not known whether it went on from there: it has shown no step yet",
+            {"resumed_evidence": "unknown", "resumed_because": ["no step of it was read yet"]},
+            "given step 20; not known whether it went on from there: no step of it was read yet",
         ),
         ({"resumed_evidence": "unknown", "resumed_about": True, "resumed_because": []}, "given about step 20; not known whether it went on from there"),
         ({"resumed_from": None, "resumed_from_step": None}, "began from the beginning: it was given no checkpoint"),

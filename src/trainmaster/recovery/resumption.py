@@ -89,7 +89,7 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
         return Evidence(Word.UNKNOWN if against else Word.SEEN, told)
     if against:
         return Evidence(Word.AGAINST, told)
-    silent = "it ended before it showed a step" if attempt.ended_s is not None else "it has shown no step yet"
+    silent = "it ended before a step of it was read" if attempt.ended_s is not None else "no step of it was read yet"
     return Evidence(Word.UNKNOWN, told if shown.steps else (*told, silent))
 
 

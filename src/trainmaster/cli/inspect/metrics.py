@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from trainmaster.agent.metrics.output import Lines
 from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.patterns import compiled
 from trainmaster.cli.render import human
+from trainmaster.cli.render.line_pattern import suggested
 from trainmaster.cli.session import JOB, Session, offline, remote
 from trainmaster.client.metric_table import COLUMNS, metrics_table
 from trainmaster.errors import OperationError, UsageError
@@ -273,9 +275,19 @@ def _told(session: Session, trial: _Trial, everything: bool, by_pattern: bool) -
     if len(missed) > _SHOWN:
         yield f"and {len(missed) - _SHOWN} more kinds of lines; all of them: --json"
     yield f"{human.plural(trial.lines, 'line')}, {len(readings)} read"
-    if not readings:
-        name = "another pattern" if by_pattern else "a pattern"
-        yield rf"to read them with {name}: tm metrics try FILE --pattern 'step (?P<step>\d+) loss (?P<loss>[\d.]+)'"
+    if not found and missed:
+        yield from _advice(missed, "another pattern" if by_pattern else "a pattern")
+
+
+def _advice(missed: list[dict[str, Any]], name: str) -> Iterator[str]:
+    """How to read the most frequent line for which a pattern can be suggested."""
+    example = next(((one, pattern) for one in missed[:_SHOWN] if (pattern := suggested(one["text"]))), None)
+    if example is None:
+        yield rf"to read one with {name}: tm metrics try FILE --pattern 'step (?P<step>\d+) loss (?P<loss>[\d.]+)'"
+        return
+    one, pattern = example
+    yield f"to read line {one['line']} and those like it: tm metrics try FILE --pattern {shlex.quote(pattern)}"
+    yield "the names in it are those of the metrics; a job takes it as --metrics-pattern"
 
 
 def _step(step: int | None) -> str:

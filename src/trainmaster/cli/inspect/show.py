@@ -22,6 +22,7 @@ _ARTIFACTS = 8
 _LOGGED = 12
 _METRICS = 24  # listed besides the drawn one
 _ITEMS = 40  # parameters, tags, data sets, roles
+_READ_BY_S = 30.0  # a run without any metric for so long gets a hint
 _TEXT, _VALUE = 2000, 200  # characters of a command, and of a value in a list
 
 
@@ -189,7 +190,17 @@ def body(
         hint = f"{len(others) - _METRICS} more: tm show {job['id']} --json, or --metric NAME"
         more = f", … and {hint}" if len(others) > _METRICS else ""
         lines += ["", *_wrapped(f"Other metrics: {', '.join(others[:_METRICS])}{more}", "", "  ", width)]
+    if not job["metrics"] and _ran_s(job, now_s) >= _READ_BY_S:
+        how = f"to see why, and get a pattern that reads them: tm logs {job['id']} --rank 0 | tm metrics try -"
+        lines += ["", *_wrapped(f"Metrics: none was read from its output; {how}", "", "  ", width)]
     return [*lines, *_checkpoints(job, now_s), *_artifacts(job), *_failure(job, width), *_rest(job, width)]
+
+
+def _ran_s(job: dict[str, Any], now_s: float) -> float:
+    """For how long the ranks of its last attempt have run."""
+    last = job["attempts"][-1] if job["attempts"] else {}
+    started_s = last.get("started_s")
+    return 0.0 if started_s is None else (last.get("ended_s") or now_s) - started_s
 
 
 def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], width: int) -> list[str]:

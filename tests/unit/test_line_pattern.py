@@ -1,0 +1,42 @@
+"""The pattern that is suggested for a line which is not read by itself."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster.agent.metrics.parse import Parser
+from trainmaster.agent.metrics.patterns import compiled
+from trainmaster.cli.render.line_pattern import suggested
+
+LINES = {
+    "at 480 | nll 1.7306 | took 121.47ms": (480, {"nll": 1.7306}),
+    "  0     350         12.35    45.60    0.81": (350, {"value_1": 12.35, "value_2": 45.6, "value_3": 0.81}),
+    "[2026-01-02 10:11:12] round 7 of 90, reward 3.5 (best 4.25)": (7, {"reward": 3.5, "best": 4.25}),
+    "Gen 12 -> fitness=0.25 +- 0.5": (12, {"fitness": 0.25, "value_2": 0.5}),
+    "loss 0.5 loss 0.75 at step 3": (3, {"loss": 0.5, "loss_2": 0.75}),
+}
+NOTHING = ["", "listening on 127.0.0.1:8080", "saved out/model-3.pt", "version 2", "took 3.5 s", "x" * 10_000]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_suggested_pattern_reads_its_line(line: str) -> None:
+    pattern = suggested(line)
+    assert pattern is not None
+    found = Parser(compiled(pattern)).parse(line.encode())
+    assert found == LINES[line], pattern
+    changed = line.replace("5", "9")
+    assert Parser(compiled(pattern)).parse(changed.encode()) is not None, pattern
+
+
+@pytest.mark.parametrize("line", NOTHING)
+def test_nothing_is_suggested_for_a_line_without_values(line: str) -> None:
+    assert suggested(line) is None
+
+
+@given(st.text(max_size=200))
+def test_whatever_the_line_the_pattern_is_valid(line: str) -> None:
+    pattern = suggested(line)
+    if pattern is not None:
+        found = Parser(compiled(pattern)).parse(line.strip().encode())
+        assert found is not None
+        assert found[1]
