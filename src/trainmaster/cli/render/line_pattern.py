@@ -11,7 +11,8 @@ _LINE_MAX = 500  # characters
 _VALUES_MAX = 4
 _FOUND = re.compile(r"(?<![\w.:/-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w:/.-]*[\w/])", re.ASCII)
 _UNITS = re.compile(r" ?(?:s|ms|us|it/s|s/it|sec|seconds|min|h|[KMG]i?B)\b")
-_NAME = re.compile(r"([A-Za-z][A-Za-z_]*)[\s:=(\[|#]{0,4}\Z")
+_BETWEEN = " \t:=([|#"  # a name and its number
+_BETWEEN_MAX = 4
 _STEPS = ("step", "steps", "iter", "iters", "iteration", "it", "batch", "update", "epoch", "episode", "generation", "round")
 
 
@@ -47,9 +48,18 @@ def _numbers(text: str) -> list[_Number]:
     found = []
     for match in _FOUND.finditer(text):
         if not _UNITS.match(text, match.end()):
-            name = _NAME.search(text, 0, match.start())
-            found.append(_Number(match.start(), match.end(), name[1] if name else "", float(match[0]), match[0].isdecimal()))
+            name = _name(text[: match.start()])
+            found.append(_Number(match.start(), match.end(), name, float(match[0]), match[0].isdecimal()))
     return found
+
+
+def _name(before: str) -> str:
+    """The word at the end of `before`."""
+    text = before.rstrip(_BETWEEN)
+    at = len(text)
+    while at and (text[at - 1] == "_" or (text[at - 1].isascii() and text[at - 1].isalpha())):
+        at -= 1
+    return text[at:].lstrip("_") if len(before) - len(text) <= _BETWEEN_MAX else ""
 
 
 def _step(numbers: list[_Number]) -> _Number | None:
