@@ -75,7 +75,7 @@ def test_plan_and_submit_list_what_goes_along(tm: Tm) -> None:
     command = ("--checkpoint", "models/*.pt", "--env", "A=1", "--", "python3", "t.py")
     found = json.loads(tm.ok("plan", "--json", *command))
     assert {name: found[name] for name in ("copied", "linked", "left_out", "editable")} == {
-        "copied": [{"path": "t.py", "bytes": (tm.work / "t.py").stat().st_size}],
+        "copied": [{"path": "models/", "bytes": 0}, {"path": "t.py", "bytes": (tm.work / "t.py").stat().st_size}],
         "linked": [{"path": "data", "why": "named as data"}], "left_out": left_out, "editable": found["editable"],
     }  # fmt: skip
     assert set(shell) <= set(found["variables"]["shell"])

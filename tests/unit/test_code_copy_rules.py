@@ -25,8 +25,8 @@ def test_what_the_job_writes_is_no_part_of_it(tmp_path: Path) -> None:
     write(root, {"runs/a/ck1.pt": "", "runs/pre.bin": "", "out/ck1.pt": "", "out/log.txt": "", "w.pt": ""})
     own = ["runs/a/ck*.pt", "out/ck{step}.pt", "figures/*.png"]
     assert shown(gather(root, own=own)) == {
-        ".gitignore": "file", "figures/style.mpl": "file", "out/keep.py": "file", "runs/pre.bin": "link", "train.py": "file",
-        "w.pt": "link",
+        ".gitignore": "file", "figures/style.mpl": "file", "out/keep.py": "file", "runs/a": "directory",
+        "runs/pre.bin": "link", "train.py": "file", "w.pt": "link",
     }  # fmt: skip
 
 
@@ -43,12 +43,22 @@ def test_what_may_be_code_and_is_left_out_is_said(tmp_path: Path) -> None:
     ]
 
 
+def test_empty_directories_go_along_outside_of_git(tmp_path: Path) -> None:
+    """A program with an empty `checkpoint/` trained for five minutes, and could not save. In git there are none, and a clone has none."""
+    for root in (write(tmp_path / "p", {"train.py": "1"}), repository(tmp_path / "r", {"train.py": "1"})):
+        for path in ("checkpoint", "a/b/c", ".git/refs", "__pycache__", "data"):
+            (root / path).mkdir(parents=True, exist_ok=True)
+    assert shown(gather(tmp_path / "p")) == {"train.py": "file", "checkpoint": "directory", "a/b/c": "directory", "data": "link"}
+    assert shown(gather(tmp_path / "r")) == {"train.py": "file"}
+    assert shown(gather(tmp_path / "r", own=["checkpoint/{step}.pt"])) == {"train.py": "file", "checkpoint": "directory"}
+
+
 def test_a_base_model_under_the_pattern_is_said_and_earlier_checkpoints_are_not(tmp_path: Path) -> None:
     """`models/base.pt` under `models/*.pt` was left out without a word, and the job died."""
     files = dict.fromkeys(("train.py", "models/base.pt", "models/step_10.pt", "runs/step-5/model.bin"), "")
     root = write(tmp_path / "p", files)
     gathered = gather(root, own=["models/*.pt", "runs/step-{step}"])
-    assert shown(gathered) == {"train.py": "file"}
+    assert shown(gathered) == {"train.py": "file", "models": "directory", "runs": "directory"}
     assert gathered.left_out == (
         Aside("models/base.pt", "the job writes 'models/*.pt'", notable=True),
         Aside("models/step_10.pt", "the job writes 'models/*.pt'"),
@@ -72,7 +82,7 @@ def test_large_data_is_linked_in_git_as_outside(tmp_path: Path, git: bool) -> No
     gathered = gather(root, Limits(file_bytes=1700, directory_bytes=1500), own=["out/*.pt"])
     assert shown(gathered) == {
         "train.py": "file", "images": "link", "pkg/model.py": "file", "pkg/assets": "link", "data": "link", "big.bin": "link",
-        "small/x.txt": "file", **({} if git else {"out/log.txt": "file"}),
+        "small/x.txt": "file", **({"out": "directory"} if git else {"out/log.txt": "file"}),
     }  # fmt: skip
     assert gathered.links == (
         Aside("big.bin", "large", notable=True), Aside("data", "named as data"), Aside("images", "large", notable=True),

@@ -25,6 +25,7 @@ def code(root: Path, files: dict[str, str], **others: Any) -> dict[str, Any]:
         mode = 0o755 if path.endswith(".sh") else 0o644
         entries.append({"path": path, "type": "file", "sha256": digest, "mode": mode, "bytes": len(text.encode())})
     entries += [{"path": path, "type": "link"} for path in others.get("links", ())]
+    entries += [{"path": path, "type": "directory"} for path in others.get("directories", ())]
     entries += [{"path": path, "type": "symlink", "target": target} for path, target in others.get("symlinks", {}).items()]
     data = json.dumps({"entries": sorted(entries, key=lambda entry: str(entry["path"]))})
     place = write(root / "trees" / f"{hashlib.sha256(data.encode()).hexdigest()}.json", data)
@@ -47,6 +48,12 @@ def test_files_links_and_modes(tmp_path: Path) -> None:
         "latest": "-> src/net.py",
     }
     assert [os.stat(tmp_path / "work" / name).st_mode & 0o777 for name in ("train.py", "run.sh")] == [0o644, 0o755]
+
+
+def test_directories_of_which_nothing_is_copied_are_there(tmp_path: Path) -> None:
+    copy = code(tmp_path, {"train.py": "1"}, directories=["checkpoint", "a/b"])
+    orders = launch(tmp_path, code=copy, checkpoint_path="checkpoint/{step}.pt")
+    assert laid_out(orders) == {"train.py": "1", "checkpoint": "/", "a/b": "/"}
 
 
 def test_what_the_job_writes_starts_empty_and_is_its_own(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ _FIELDS = {
     "file": {"path", "type", "sha256", "mode", "bytes"},
     "symlink": {"path", "type", "target"},
     "link": {"path", "type"},
+    "directory": {"path", "type"},
 }
 
 
@@ -179,7 +180,7 @@ def check_tree(tree: Any) -> None:
 
 def _check_entry(entry: Any) -> str:
     if not isinstance(entry, dict) or not isinstance(entry.get("type"), str) or entry["type"] not in _FIELDS:
-        raise UsageError("an entry of the tree has no known type: file, symlink or link")
+        raise UsageError("an entry of the tree has no known type: file, symlink, link or directory")
     if set(entry) != _FIELDS[entry["type"]]:
         raise UsageError(f"an entry of type {entry['type']} has exactly {', '.join(sorted(_FIELDS[entry['type']]))}")
     path = _check_path(entry["path"])

@@ -7,6 +7,7 @@ from typing import Any
 from trainmaster.agent.environment.installed_packages import Installation, interpreter
 from trainmaster.client.api import Row
 from trainmaster.client.code_copy.gather import Gathered
+from trainmaster.wire.code import Entry
 
 _NAMED_MAX = 8
 ALL = "to see all that goes along: tm plan, with the same arguments"
@@ -18,13 +19,18 @@ def goes_along(gathered: Gathered | None, spec: Mapping[str, Any], origin: Mappi
     environment = spec.get("environment")
     given = environment.get("variables") if isinstance(environment, Mapping) else None
     return {
-        "copied": [{"path": entry["path"], "bytes": entry.get("bytes", 0)} for entry in entries if entry["type"] != "link"],
+        "copied": [{"path": _shown(entry), "bytes": entry.get("bytes", 0)} for entry in entries if entry["type"] != "link"],
         "linked": [{"path": one.path, "why": one.why} for one in gathered.links] if gathered is not None else [],
         "left_out": [{"path": one.path, "why": one.why} for one in gathered.left_out] if gathered is not None else [],
         "variables": {"shell": sorted(origin["variables"]), "job": sorted(given) if isinstance(given, Mapping) else []},
         "editable": origin["editable"],
         "note": gathered.note if gathered is not None else "",
     }
+
+
+def _shown(entry: Entry) -> str:
+    """Its path; that of an empty directory ends with a slash."""
+    return f"{entry['path']}/" if entry["type"] == "directory" else entry["path"]
 
 
 def notable(gathered: Gathered, editable: Mapping[str, str]) -> list[str]:

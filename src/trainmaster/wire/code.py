@@ -9,10 +9,11 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./ -]*\Z").match  # JSON escapes nothing in suc
 
 
 class Entry(TypedDict, total=False):
-    """One path of a tree, relative, with `/`. `type`: "file" (sha256, mode, bytes) | "symlink" (target) | "link"."""
+    """A relative path with `/`. `type`: "file" (sha256, mode, bytes) | "symlink" (target) | "link" | "directory"."""
 
     path: str
     type: str  # "link": git ignores it or it exceeds the limit; linked to the source if the file system is shared
+    # "directory": nothing of it is copied, but a program may expect it
     sha256: str
     mode: int  # 0o644 or 0o755
     bytes: int
@@ -20,7 +21,7 @@ class Entry(TypedDict, total=False):
 
 
 class Tree(TypedDict):
-    """Entries sorted by path; directories are implicit."""
+    """Entries sorted by path; directories with entries are implicit."""
 
     entries: List[Entry]
 

@@ -113,6 +113,8 @@ def _fill(part: str, code: CodeLayout, launch: Launch) -> None:
             os.symlink(entry["target"], target)
         elif kind == "link":
             os.symlink(os.path.join(code["source"], path), target)
+        elif kind == "directory":
+            _directory(part, path, made)
         else:
             raise ValueError(f"the tree {code['tree']} has an entry of unknown type {kind!r}: {path}")
 

@@ -91,6 +91,7 @@ def gather(
         collected = _Collected(root, listing, limits)
         collected.add_files(digests, homes)
         collected.add_links()
+        collected.add_directories(homes)
         return collected.gathered(differ.patch() if differ is not None else None)
 
 
@@ -233,12 +234,24 @@ class _Collected:
                 "Let git ignore their directory (data/) instead of its content (data/*), or use --in-place.",
             )
         for path in sorted(self._links):
-            try:
-                path.encode()
-            except UnicodeEncodeError:
-                self._leave_out(ascii(path), "its name is not UTF-8")
-                continue
-            self._entries[path] = Entry(path=path, type="link")
+            if self._is_text(path):
+                self._entries[path] = Entry(path=path, type="link")
+
+    def _is_text(self, path: str) -> bool:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            self._leave_out(ascii(path), "its name is not UTF-8")
+            return False
+        return True
+
+    def add_directories(self, homes: set[str]) -> None:
+        """Add directories of which nothing is copied: empty ones, and those that the job writes into, the `homes`."""
+        above = {path[:at] for path in self._entries for at, character in enumerate(path) if character == "/"}
+        existing = {home for home in homes if os.path.isdir(f"{self._root}/{home}") and not home.startswith("../")}
+        for path in (self._listing.empty | existing) - above - self._entries.keys():
+            if self._is_text(path):
+                self._entries[path] = Entry(path=path, type="directory")
 
     def gathered(self, patch: Patch | None) -> Gathered:
         """The result, without entries inside other entries (a directory may have become a link meanwhile)."""

@@ -61,6 +61,7 @@ class Listing:
         self.fresh: set[str] = set()  # members of `files` that are changed or untracked
         self.untracked: set[str] = set()
         self.links: dict[str, str] = {}  # path -> why
+        self.empty: set[str] = set()  # empty directories; none in git, which has none either
         self.left_out: list[Aside] = []
         self.looks: dict[str, os.stat_result] = {}  # stat results of tracked files, taken while git was running
         self.digests: dict[str, str] = {}  # cached digests of those that have not changed
@@ -232,6 +233,7 @@ class _Directory:
         self.directories: list[str] = []
         self.left_out: list[Aside] = []
         self.whole = True  # False: too many files, the scan stopped
+        self.empty = True
 
     @property
     def rank(self) -> tuple[bool, int, str]:
@@ -258,6 +260,8 @@ def _plain_listing(root: str, limits: Limits) -> Listing:
             listing.files.update(directory.files)
             listing.links.update(dict.fromkeys(directory.large, LARGE))
             listing.left_out += directory.left_out
+            if directory.empty and directory.path:
+                listing.empty.add(directory.path)
             for path in directory.directories:
                 if os.path.basename(path) in ENVIRONMENTS or os.path.exists(f"{root}/{path}/pyvenv.cfg"):
                     listing.links[path] = PACKAGES
@@ -276,6 +280,7 @@ def _scan(root: str, path: str, limits: Limits) -> _Directory:
     try:
         with os.scandir(f"{root}/{path}" if path else root) as entries:
             for entry in entries:
+                result.empty = False
                 name = f"{path}/{entry.name}" if path else entry.name
                 if entry.name in JUNK or entry.name.endswith((".pyc", ".pyo")):
                     continue
@@ -287,6 +292,7 @@ def _scan(root: str, path: str, limits: Limits) -> _Directory:
                     result.whole = False
                     break
     except OSError as error:  # also during the scan: some directories in /proc can be opened but not read
+        result.empty = False
         result.left_out.append(Aside(path or ".", str(error.strerror), notable=True))
     return result
 

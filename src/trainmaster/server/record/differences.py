@@ -177,6 +177,8 @@ def _content(entry: Mapping[str, Any]) -> str:
         return f"-> {entry['target']}"
     if entry["type"] == "link":
         return "linked, not copied"
+    if entry["type"] == "directory":
+        return "an empty directory"
     return str(entry["sha256"])[:_DIGEST_SHOWN] + (" executable" if entry["mode"] & 0o100 else "")
 
 
