@@ -77,6 +77,16 @@ def test_a_job_with_ten_thousand_metrics_is_shown_on_a_screen() -> None:
     assert any("9976 more: tm show" in line for line in [" ".join(lines)])
 
 
+def test_a_metric_without_steps_has_none_on_the_screen() -> None:
+    """`Metric final_loss: 0.4427 at step 0` was said of a program that has no step."""
+    series = ("loss", [(0.0, 2.0), (1.0, 0.5), (2.0, 0.75)])
+    for step, text, axis in ((None, "Metric loss: 0.75, best 0.5", "point 0"), (9, "Metric loss: 0.75 at step 9, best 0.5 at step 1", "step 0")):
+        job = {**DETAIL, "metrics": {"loss": {"step": step, "value": 0.75, "time_s": 1.0}}}
+        lines = show.body(job, 1e9, series, (80, True))
+        assert text in lines
+        assert [line.split("└")[1].split("  ")[0] for line in lines if "└" in line] == [axis]
+
+
 def test_a_run_without_metrics_is_told_how_to_get_them() -> None:
     """Not where there are some, not at once, and not before it runs."""
     hint = "tm logs digits-14 --rank 0 | tm metrics try -"

@@ -183,7 +183,8 @@ def body(
         lines += ["", "Attempts (time since it was submitted)", *timeline.draw(job, now_s, width, glyphs)]
     name, points = series
     if name is not None and points:
-        lines += ["", *_metric(job, name, points, width), *curve.draw(points, width, ascii_only=not unicode)]
+        axis = "step" if _is_stepped(job, name) else "point"
+        lines += ["", *_metric(job, name, points, width), *curve.draw(points, width, ascii_only=not unicode, axis=axis)]
     beside = {key: value for key, value in values_of(job).items() if key != name}
     others = [f"{human.middle(key, width)} {last_text(job, key, value)}" for key, value in beside.items()]
     if others:
@@ -203,6 +204,12 @@ def _ran_s(job: dict[str, Any], now_s: float) -> float:
     return 0.0 if started_s is None else (last.get("ended_s") or now_s) - started_s
 
 
+def _is_stepped(job: dict[str, Any], name: str) -> bool:
+    """Whether its last point has a step: those of a metric without steps are only numbered."""
+    last = job["metrics"].get(name)
+    return last is None or last["step"] is not None
+
+
 def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], width: int) -> list[str]:
     """The current value (a restart may have set it back) and the best one."""
     step, value = points[-1]
@@ -210,11 +217,12 @@ def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], w
     if last is not None and last["step"] is not None and last["value"] is not None:
         step, value = last["step"], last["value"]
     diverged = name in (job.get("diverged") or {})
-    told = last_text(job, name, value) if diverged else f"{human.number(value)} at step {step:g}"
+    stepped = _is_stepped(job, name)
+    told = last_text(job, name, value) if diverged else f"{human.number(value)}{f' at step {step:g}' if stepped else ''}"
     finite = [point for point in points if math.isfinite(point[1])]
     if finite:
         best = (min if job["spec"]["metrics"]["mode"] == "min" else max)(finite, key=lambda point: point[1])
-        told += f", best {human.number(best[1])} at step {best[0]:g}"
+        told += f", best {human.number(best[1])}{f' at step {best[0]:g}' if stepped else ''}"
     return _wrapped(f"Metric {human.middle(name, width)}: {told}", "", "  ", width)
 
 

@@ -17,11 +17,13 @@ _ASCII = {
 }  # fmt: skip
 
 
-def draw(points: Sequence[tuple[float, float]], width: int = 80, height: int = 8, ascii_only: bool = False) -> list[str]:
+def draw(
+    points: Sequence[tuple[float, float]], width: int = 80, height: int = 8, ascii_only: bool = False, axis: str = "step"
+) -> list[str]:
     """`height` lines with the curve and its scale, and one with the steps; empty for fewer than two finite points.
 
-    `points` are (step, value), ordered by step. Points in the same column are averaged. Values that are not finite leave their
-    columns to a mark below the axis. O(points + width × height).
+    `axis` is what the steps are called. `points` are (step, value), ordered by step. Points in the same column are averaged.
+    Values that are not finite leave their columns to a mark below the axis. O(points + width × height).
     """
     finite = [(step, value) for step, value in points if _is_drawn(value)]
     if len(finite) < 2 or finite[-1][0] <= finite[0][0]:
@@ -41,7 +43,7 @@ def draw(points: Sequence[tuple[float, float]], width: int = 80, height: int = 8
     canvas = _line(rows, height, glyphs)
     lines = [f"{labels[row]:>{margin}} {glyphs['axis']}{' ' * left}{''.join(canvas[row])}".rstrip() for row in range(height)]
     first, last = human.number(begin), human.number(end)
-    lines.append(" " * (margin + 1) + glyphs["base"] + f"step {first}" + last.rjust(columns - len(first) - 5))
+    lines.append(" " * (margin + 1) + glyphs["base"] + f"{axis} {first}" + last.rjust(columns - len(first) - len(axis) - 1))
     if len(finite) < len(points):
         marks = [" "] * columns
         for (before, _), (step, value) in zip([points[0], *points], points, strict=False):
