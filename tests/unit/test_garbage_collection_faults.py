@@ -17,7 +17,7 @@ from trainmaster.blobs import garbage_collection
 from trainmaster.blobs.garbage_collection import Place, ReferenceChecker, References
 
 Plant = Callable[[pytest.MonkeyPatch], None]
-HISTORIES = 400  # at most; the first that is red ends it, and nothing is shrunk
+HISTORIES = 1600
 
 
 def histories() -> None:
