@@ -226,6 +226,8 @@ def test_lines_with_times(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
         "[1] 1970-01-01T05:31:42+05:30 loss 4", "1970-01-01T05:31:41+05:30 loss 5", "-                         x",
     ], b"")  # fmt: skip
     printer = LogPrinter(Output(), lines=Lines("a-1", times=True))
+    printer.page([{"attempt": 2, "rank": 0, "role": None, "text": "far\n", "times": [[1, 1e300]]}])
+    assert capsysbinary.readouterr().out.decode() == "a-1 | -                         far\n"
     untimed = {"attempt": 2, "rank": 0, "role": None, "text": "old\n", "times": [[1, None]]}
     printer.page([untimed, untimed])
     said = capsysbinary.readouterr()

@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -107,6 +108,20 @@ def test_a_clock_that_goes_back_does_not_fill_the_disk(tmp_path: Path, monkeypat
     for number in range(1000):
         times.grown(number + 1, 1e6 - 60.0 * number, float(number))
     assert (len(Path(times_path(str(tmp_path / "rank0.log"))).read_bytes()) <= 64 * RECORD.size, times.trouble) == (True, "")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_file_of_times_that_holds_anything_does_no_harm(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    size = append(tmp_path, b"".join(b"%d\n" % number for number in range(1000)), 100.0)
+    offsets = [rng.randrange(size) for _ in range(50)]
+    written = [RECORD.pack(offset, rng.choice([1e300, float("nan"), -1.0, 50.0, float("inf")])) for offset in offsets]
+    data = rng.randbytes(rng.randrange(500)) if seed % 2 else b"".join([*written, RECORD.pack(rng.randrange(size), 100.0)])
+    Path(times_path(str(tmp_path / "rank0.log"))).write_bytes(data)
+    (chunk,) = read(tmp_path)
+    assert (chunk.text.count("\n"), sum(count for count, _ in chunk.times or ())) == (1000, 1000)
+    with suppress(ConflictError):
+        read(tmp_path, 60.0)
 
 
 @pytest.fixture

@@ -218,6 +218,18 @@ def test_one_that_waits_for_something_else_keeps_no_turn_from_others(server: Ser
     assert [state for state, _ in states(server, 1, 2, 3, 4, 5, 6)] == ["succeeded", "held", "succeeded", "held", *["succeeded"] * 2]
 
 
+def test_a_job_of_an_array_that_a_person_released_keeps_no_turn_from_those_behind_it(server: Server) -> None:
+    server.engine._script = always(Script(runs_s=5.0))
+    submit(server, 0, 3, array="sweep", at_most=1)
+    server.tick()
+    server.ask(ReleaseJob("train-2", "ann"))
+    server.tick()
+    assert [state for state, _ in states(server, 1, 2, 3)] == ["starting", "starting", "held"]
+    for _ in range(10):
+        server.tick(10.0)
+    assert [state for state, _ in states(server, 1, 2, 3)] == ["succeeded"] * 3
+
+
 def test_an_array_and_max_running_hold_together(server: Server) -> None:
     server.engine._script = always(Script(runs_s=5.0))
     submit(server, 3, 6, array="sweep", at_most=2)

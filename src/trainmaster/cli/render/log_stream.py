@@ -182,7 +182,8 @@ class LogPrinter:
 
 def _stamp(time_s: float | None) -> str:
     """A time as RFC 3339 has it, in this machine's zone; a dash if it is not known."""
-    if time_s is None:
-        return f"{'-':<25} "
-    zone = time.strftime("%z", time.localtime(time_s))
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(time_s))}{zone[:3]}:{zone[3:]} "
+    try:
+        shown = "-" if time_s is None else time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(time_s))
+    except (OverflowError, ValueError, OSError):  # a program may give its log any date
+        shown = "-"
+    return f"{shown[:-2]}:{shown[-2:]} " if len(shown) > 1 else f"{shown:<25} "
