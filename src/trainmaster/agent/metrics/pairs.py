@@ -54,7 +54,8 @@ _VALUE = re.compile(
     rf"(?<=[ :=>\[('\"])({NUMBER})(?:/(\d{{1,12}})(?: ?\( {{0,2}}(\d{{1,3}}(?:\.\d{{1,6}})?) ?%\))?)?"
     r"(?=%?\.{0,3}(?:[\s;|)\]}'\"<>(•]|,(?!\d)|$)|: |[+±])"
 )
-_OPENINGS = ("tensor([", "tensor(", "[", "'", '"')  # between a separator and a value: lr=[0.1, 0.1]
+_WRAPPED = re.compile(r"(?<=[ :=])(?:tensor|[Aa]rray|tf\.Tensor|np\.\w{1,12})\(\[?\Z")
+_OPENINGS = ("[", "'", '"')  # between a separator and a value: lr=[0.1, 0.1]
 _SEPARATORS = (":", "=", "->")
 _AFTER_UNIT = re.compile(r" \([^()]{1,20}\)$")
 _CALL = re.compile(r"(?<![\w(])[A-Za-z]\w{0,20}\([\w(),]{0,20}\)$")  # D(x)
@@ -217,6 +218,9 @@ def pairs(text: str) -> Iterator[Pair]:
 
 def _separated(gap: str) -> tuple[str, bool]:
     """(the text before the separator of a value, whether the separator is only blanks). No text if there is no separator."""
+    wrapped = _WRAPPED.search(gap)
+    if wrapped is not None:
+        return gap[: wrapped.start()].rstrip(" :="), False  # loss tensor(0.5, grad_fn=...)
     blank = gap.endswith(" ")
     gap = gap.rstrip(" ")
     if blank and gap.endswith(" is"):
