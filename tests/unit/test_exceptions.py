@@ -54,3 +54,11 @@ def test_hostile_lines_cost_linear_time(line: str) -> None:
     began_s = time.process_time()
     raised([line] * TAIL_LINES)
     assert time.process_time() - began_s < 0.2
+
+
+def test_an_exit_code_of_the_programs_own_after_further_steps_is_not_of_the_exception() -> None:
+    """Python exits with 1 after an exception. A program that went on and exits with 3 handled it."""
+    handled = [TRACEBACK, "    push()", "ConnectionError: refused"]
+    assert raised([*handled, "step 4 loss 0.3"], exit_code=3) is None
+    assert raised([*handled, "step 4 loss 0.3"], exit_code=1) == "ConnectionError: refused"
+    assert raised([*handled, "saved the model"], exit_code=3) == "ConnectionError: refused"

@@ -1,5 +1,7 @@
 """How many of the lines that people's programs print are read rightly, and how many wrongly."""
 
+import math
+
 import pytest
 from printed_corpus import PLACE, Score, blocks, score
 
@@ -123,3 +125,19 @@ def test_counters_in_the_texts_of_an_object_are_counted_over_epochs() -> None:
     parser = Parser()
     lines = [b'stats: {"epoch": "%d/3", "iter": "%d/10", "lr": 0.5, "eta": "0:01:02"}' % at for at in ((1, 10), (2, 1), (3, 10))]
     assert [parser.parse(line) for line in lines] == [(10, {"lr": 0.5}), (11, {"lr": 0.5}), (30, {"lr": 0.5})]
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("step 5 loss tensor(0.5, grad_fn=<NllLossBackward0>)", (5, {"loss": 0.5})),
+        ("step 5: loss tensor(nan)", (5, {"loss": math.nan})),
+        ("step 5 loss: tf.Tensor(0.5, shape=(), dtype=float32)", (5, {"loss": 0.5})),
+        ("step 5: loss None", (5, {})),
+        ("\x1b]0;training\x07step 5 loss 0.5", (5, {"loss": 0.5})),
+        ("step 5\uff1aloss\uff1a0.5\uff0cacc\uff1a0.75", (5, {"loss": 0.5, "acc": 0.75})),
+        ("step 5 loss\u00a0\u22120.5", (5, {"loss": -0.5})),
+    ],
+)
+def test_numbers_as_tensors_and_in_other_characters(line: str, read: tuple[int, dict[str, float]]) -> None:
+    assert str(Parser().parse(line.encode())) == str(read)

@@ -233,6 +233,8 @@ def through(code: int) -> RankEnd:
         (through(137), {}, Cause.KILLED, "rank 0 exited with code 137: a child process was killed by SIGKILL, not by us (the kernel does so when memory is short)"),
         (through(143), {}, Cause.KILLED, "rank 0 exited with code 143: a child process was killed by SIGTERM, not by us"),
         (through(139), {}, Cause.CRASH, "rank 0 exited with code 139: a child process crashed with SIGSEGV; not restarted: " + UNSEEN),
+        (RankEnd(0, signal=6, last_lines=("terminate called after throwing an instance of 'c10::Error'", "  what():  bad")), {}, Cause.CRASH, "rank 0 crashed with SIGABRT: c10::Error: bad; not restarted: " + UNSEEN),
+        (RankEnd(0, signal=11, last_lines=("Fatal Python error: Segmentation fault",)), {}, Cause.CRASH, "rank 0 crashed with SIGSEGV; not restarted: " + UNSEEN),
         (through(130), {}, Cause.PROGRAM, "rank 0 exited with code 130; not restarted: " + UNSEEN),
         (RankEnd(0, signal=9), {}, Cause.KILLED, "rank 0 was killed by SIGKILL, not by us"),
         (RankEnd(0, signal=9), {"killed_for_memory": True}, Cause.KILLED, "rank 0 was killed by SIGKILL, not by us: the kernel counted an out-of-memory kill; use less, or request more (--memory)"),

@@ -18,6 +18,7 @@ _SHELL_CODES = {128 + number: number for number in (4, 6, 7, 8, 9, 11, 15)}  # a
 _KILL = 9
 _FOR_MEMORY = ": the kernel counted an out-of-memory kill; use less, or request more (--memory)"
 _PERHAPS = " (the kernel does so when memory is short)"
+_FATAL = "Fatal Python error"  # says no more than the signal
 _EXPLAINS_WITHIN_S = 1.0  # a kill this soon after the first failure is the cause: the other ranks of a gang fail with it
 
 
@@ -104,7 +105,9 @@ def _of_end(rank: RankEnd, outcome: Outcome) -> Failure:
     name = SIGNAL_NAMES.get(number, f"signal {number}")
     through = "" if rank.signal is not None else f"exited with code {rank.exit_code}: a child process "
     if number in _OWN_DOING:
-        return _of_rank(Cause.CRASH, f"{rank.label} {through}crashed with {name}", rank)
+        said = rank.raised or raised(rank.last_lines, rank.exit_code)
+        told = f": {said}" if said is not None and not said.startswith(_FATAL) else ""
+        return _of_rank(Cause.CRASH, f"{rank.label} {through}crashed with {name}{told}", rank)
     why = "" if number != _KILL else _FOR_MEMORY if outcome.killed_for_memory else _PERHAPS if through else ""
     return _of_rank(Cause.KILLED, f"{rank.label} {through}was killed by {name}, not by us{why}", rank)
 
@@ -121,7 +124,7 @@ def _of_outside(path: str | None) -> str:
 
 def _said(rank: RankEnd) -> str | None:
     """What its launcher and its output say of the end: `rank 1 under torchrun exited with code 1: ValueError: boom`."""
-    told, exception = reported(rank.last_lines, SIGNAL_NAMES), rank.raised or raised(rank.last_lines)
+    told, exception = reported(rank.last_lines, SIGNAL_NAMES), rank.raised or raised(rank.last_lines, rank.exit_code)
     if told is None or exception is None or is_launcher(exception) or "killed" in told:
         return told or exception
     return f"{told}: {exception}"

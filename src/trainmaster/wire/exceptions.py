@@ -1,16 +1,19 @@
-"""Finds the exception that ended a Python program in the last lines of its output. Pure, in linear time.
+"""Finds the exception that ended a program in the last lines of its output. Pure, in linear time.
 
 The agent has more of these lines than it reports (`TAIL_LINES`); the server reads the reports of older agents.
 
 An exception follows a line with "Traceback (most recent call last)" and its frames, which are indented or in a box. The last
 traceback counts, except those of launchers, which only report that a child failed, and of exceptions that Python ignored. Each
 line of a traceback may have a prefix, such as `[rank1]: ` or `(train pid=7) `. Lines of a progress bar, of loggers and of
-libraries may follow.
+libraries may follow. If the program went on with its steps after the traceback, and then said why it ended, the exception was
+handled. Without a traceback, `crashes` finds what programs in other languages say.
 """
 
 from __future__ import annotations
 
 import re
+
+from trainmaster.wire.crashes import crash, last_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ _HEAD = "Traceback (most recent call last)"
 _COLOR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 _NAMED = re.compile(r"[A-Za-z_][\w.]*(?::(?: .*)?)?\Z")  # directly after the frames, any name is an exception
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group|Fault|Failure)(?::(?: .*)?)?\Z")
+_PY4J = re.compile(r"[\w.]{0,100}Py4JJavaError: .*\.\Z")
+_STEPS = re.compile(r"\b(?:step|iter|iteration|epoch)\b[^\w]{0,3}\d", re.IGNORECASE)
 _FATAL = re.compile(r"Fatal Python error: .")
 _GROUP = re.compile(r" {0,60}\| ?")  # of an ExceptionGroup
 _IGNORED = ("Exception ignored in", "Exception ignored on")
@@ -53,8 +58,9 @@ class _Search:
             text = text[len(self._prefix) :]
         if self._unfinished:
             self._unfinished = False
-            if text.strip()[:1].isalpha():
-                self.found[-1] = (*self.found[-1][:2], f"{self.found[-1][2]} {text.strip()}")
+            told = text.removeprefix(": ") if self.found[-1][2].endswith(".") else text.strip()  # Py4J: the error of Java
+            if told[:1].isalpha() and (told != text or not self.found[-1][2].endswith(".")):
+                self.found[-1] = (*self.found[-1][:2], f"{self.found[-1][2].rstrip('.:')}: {told}")
                 return
         if self._inside and self._group:
             text = _GROUP.sub("", text, count=1)
@@ -66,7 +72,7 @@ class _Search:
             is_exception = bool(_FATAL.match(text)) or (follows and bool(_ERROR.match(text)))
         if is_exception and self._kind != "ignored":
             self.found.append((number, self._kind == "thread", text))
-            self._unfinished = text.endswith(":")
+            self._unfinished = text.endswith(":") or bool(_PY4J.match(text))
         if is_exception:
             self._inside, self._kind = False, ""
         self._before = text
@@ -80,18 +86,22 @@ class _Search:
         self._before = " "
 
 
-def raised(lines: Iterable[str]) -> Optional[str]:
-    """The exception and its message, `ValueError: boom`; None if there is none."""
+def raised(lines: Iterable[str], exit_code: Optional[int] = 1) -> Optional[str]:
+    """The exception and its message, `ValueError: boom`; None if there is none. Python exits with 1 after an exception."""
     texts = [_COLOR.sub("", line).rstrip() for line in lines]
     last = max((number for number, text in enumerate(texts) if text), default=-1)
     search = _Search()
     for number, text in enumerate(texts):
         search.line(number, text, number == last)
     near = [one for one in search.found if one[0] >= last - _BEYOND]
-    best = max(near, key=lambda one: (not one[1], not is_launcher(one[2]), one[0]))[2] if near else _hydra(texts[: last + 1])
-    if best is None:
+    best = max(near, key=lambda one: (not one[1], not is_launcher(one[2]), one[0])) if near else None
+    texts = texts[: last + 1]
+    found = (best[2] if best is not None else _hydra(texts) or crash(texts) or last_words(texts) or "").rstrip(": ")
+    if best is not None and any(map(_STEPS.search, texts[best[0] + 1 :])):  # it went on
+        later = texts[best[0] + 1 :]
+        found = crash(later) or last_words(later) or (found if exit_code == 1 else "")
+    if not found:
         return None
-    found = best.rstrip(": ")
     return found if len(found) <= _SHOWN_MAX else found[: _SHOWN_MAX - 1] + "…"
 
 

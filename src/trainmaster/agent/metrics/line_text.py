@@ -6,8 +6,22 @@ import re
 
 LINE_MAX = 4096  # bytes of a line that are searched
 
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]|[\x00-\x08\x0e-\x1f\x7f]")
+_ESCAPE = re.compile(  # colors, titles of the terminal, character sets, control characters
+    r"\x1b\[[0-9;?]{0,24}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|[\x00-\x08\x0e-\x1f\x7f]"
+)
 _BLANKS = re.compile(r" {3,}")
+_LOOKALIKES = str.maketrans(
+    {
+        **dict.fromkeys("\u00a0\u2007\u2009\u202f\u3000", " "),
+        "\u2212": "-",
+        "\uff1a": ": ",
+        "\uff0c": ", ",
+        "\uff1d": "=",
+        "\uff05": "%",
+        "│": "|",
+        "┃": "|",
+    }
+)
 _LEVEL = r"(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|TRACE|SUCCESS|NOTICE|FATAL)"
 _DATE = r"\d{4}[-/.]\d\d[-/.]\d\d"
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[-+]\d\d:?\d\d)?"
@@ -44,8 +58,8 @@ def plain(line: bytes) -> str:
     text = cut(line)
     if "\x1b" in text or not text.isprintable():
         text = _ESCAPE.sub("", text.replace("\t", "  "))
-    if "│" in text or "┃" in text:
-        text = text.replace("│", "|").replace("┃", "|")
+    if not text.isascii():
+        text = text.translate(_LOOKALIKES)
     return _BLANKS.sub("  ", text).rstrip()
 
 

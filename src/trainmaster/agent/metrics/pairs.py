@@ -54,8 +54,10 @@ _VALUE = re.compile(
     rf"(?<=[ :=>\[('\"])({NUMBER})(?:/(\d{{1,12}})(?: ?\( {{0,2}}(\d{{1,3}}(?:\.\d{{1,6}})?) ?%\))?)?"
     r"(?=%?\.{0,3}(?:[\s;|)\]}'\"<>(•]|,(?!\d)|$)|: |[+±])"
 )
-_OPENINGS = ("tensor([", "tensor(", "[", "'", '"')  # between a separator and a value: lr=[0.1, 0.1]
+_WRAPPED = re.compile(r"(?<=[ :=])(?:tensor|[Aa]rray|tf\.Tensor|np\.\w{1,12})\(\[?\Z")
+_OPENINGS = ("[", "'", '"')  # between a separator and a value: lr=[0.1, 0.1]
 _SEPARATORS = (":", "=", "->")
+_SEPARATED = (*_SEPARATORS, "[")
 _AFTER_UNIT = re.compile(r" \([^()]{1,20}\)$")
 _CALL = re.compile(r"(?<![\w(])[A-Za-z]\w{0,20}\([\w(),]{0,20}\)$")  # D(x)
 _BEFORE_NAME = re.compile(r".*(?:[,;|()\[\]{}<>•→─━═█]|(?<![Aa]vg)[.:!?%] |[:=]|  | - |--)", re.DOTALL)
@@ -189,12 +191,16 @@ def pairs(text: str) -> Iterator[Pair]:
         start, end = match.span()
         text_before = text[max(before, start - _GAP_MAX) : start]
         gap, spaced = _separated(text_before.removesuffix("(") if text.startswith(",)", end) else text_before)  # lr:(0.1,)
-        cell = _cell(gap, text[end : end + 3], before == 0) if spaced else ""
+        if not gap.strip(" ") and start != of_end:
+            before = end
+            continue
+        if spaced and match[1].isalpha() and not measured(gap.rstrip(" ").rpartition(" ")[2]):
+            continue  # number of nan iterations: 0
+        after = text[end : end + 4]
+        cell = _cell(gap, after, before == 0) if spaced else ""
         name = cell or _name(gap, spaced)
         known = bool(name) and measured(name)
-        if spaced and match[1].isalpha() and not known:
-            continue  # number of nan iterations: 0
-        unit = _UNIT.match(text, end)
+        unit = _UNIT.match(text, end) if after[:2].strip(" ").isalpha() else None
         before = end if unit is None else unit.end()
         if start == of_end and not known:
             name, known = of_name, True
@@ -206,9 +212,11 @@ def pairs(text: str) -> Iterator[Pair]:
             if not known or not int(match[2]):
                 continue
             value = round(value / int(match[2]) * (100 if match[3] else 1), 6)
-        elif counted(name, value) or not (known or cell or _beside(gap, spaced, exact or is_rate(name), text[end : end + 4])):
+        elif not known and (
+            counted(name, value) or not (cell or _beside(gap, spaced, exact or is_rate(name), after))
+        ):
             continue
-        rest = text[end : end + 3].strip()
+        rest = after.strip()
         pair = Pair(name, value, spaced, start)
         pair.measured, pair.whole = known, len(gap.strip(" *|,;-").split(" ")) <= 2
         pair.stands_alone = (exact or bool(match[2]) or rest.startswith("%")) and not rest.startswith(_OPERATORS)
@@ -217,11 +225,14 @@ def pairs(text: str) -> Iterator[Pair]:
 
 def _separated(gap: str) -> tuple[str, bool]:
     """(the text before the separator of a value, whether the separator is only blanks). No text if there is no separator."""
+    wrapped = _WRAPPED.search(gap) if gap.endswith(("(", "([")) else None
+    if wrapped is not None:
+        return gap[: wrapped.start()].rstrip(" :="), False  # loss tensor(0.5, grad_fn=...)
     blank = gap.endswith(" ")
     gap = gap.rstrip(" ")
     if blank and gap.endswith(" is"):
         return gap[:-3], not measured(gap[:-3].rpartition(" ")[2])  # loss is 0.5
-    if blank and not gap.endswith((*_SEPARATORS, "[")):
+    if blank and not gap.endswith(_SEPARATED):
         return f"{gap} ", True
     opening = next((one for one in _OPENINGS if gap.endswith(one)), "")
     gap = gap[: len(gap) - len(opening)].rstrip(" ")
@@ -231,17 +242,22 @@ def _separated(gap: str) -> tuple[str, bool]:
 
 def _cell(gap: str, after: str, first: bool) -> str:
     """The name in a cell of only a name and a number, between bars, commas or wide gaps: `| wps 34422 |`, `, Peak mem 5.0,`."""
-    if after.strip(" %") and not after.lstrip("%").startswith(_AFTER_CELL):
+    after = after.lstrip("%")
+    if not after.startswith(_AFTER_CELL) and after.strip(" "):
         return ""
     inside = gap.rstrip(" ")
     match = _BEFORE_CELL.match(inside)
     if match is None and not first:
         return ""
-    said = inside[match.end() if match is not None else 0 :].split()
-    if not 0 < len(said) <= _CELL_WORDS_MAX or not all(word[0].isalpha() and word.lower() not in _SENTENCE for word in said):
+    said = inside if match is None else inside[match.end() :]
+    if " " not in said.strip(" "):
+        name = said.strip(" ")
+        return name if _NAME.match(name) and is_metric(name) and name != "batch" else ""
+    words_of = said.split()
+    if len(words_of) > _CELL_WORDS_MAX or not all(word[0].isalpha() and word.lower() not in _SENTENCE for word in words_of):
         return ""
-    name = "_".join(word.rstrip(".") for word in said)
-    return name if _NAME.match(name) and is_metric(name) and is_metric(said[-1]) and name != "batch" else ""
+    name = "_".join([word.rstrip(".") for word in words_of])
+    return name if _NAME.match(name) and is_metric(name) and is_metric(words_of[-1]) else ""
 
 
 def _beside(gap: str, spaced: bool, exact: bool, after: str) -> bool:
@@ -251,7 +267,7 @@ def _beside(gap: str, spaced: bool, exact: bool, after: str) -> bool:
 
 def _name(gap: str, spaced: bool) -> str:
     tail = gap.rstrip(" '\"")
-    quoted = _QUOTED.search(gap)
+    quoted = _QUOTED.search(gap) if gap.endswith("'") else None
     if quoted is not None:
         tail = quoted[1]
     if tail.endswith(")"):
@@ -266,7 +282,7 @@ def _name(gap: str, spaced: bool) -> str:
         tail = tail[match.end() :]
     said = [word.strip("'\"*#") for word in tail.replace("'s ", "_").split()]
     last = len(said) - 1
-    if said and _DECIMAL.match(said[last]):
+    if said and said[last][:1].isdigit() and _DECIMAL.match(said[last]):
         return ""  # Time 359.59s : 3007.81 words/s
     first = last
     while first > 0 and said[first - 1].lower() not in _SENTENCE and not said[first - 1][:1].isdigit():
@@ -275,7 +291,8 @@ def _name(gap: str, spaced: bool) -> str:
         first = last
         while first > 0 and said[first - 1].lower() in _JOINED:
             first -= 1
-    name = _STUCK.sub("", "_".join(word.rstrip(".") for word in said[max(first, 0) :]))
+    name = "_".join([word.rstrip(".") for word in said[max(first, 0) :]])
+    name = _STUCK.sub("", name) if name[:1].isdigit() else name
     return name if _NAME.match(name) and is_metric(name) else ""
 
 

@@ -35,13 +35,13 @@ JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one only 
 
 _WORDS = (  # a line without any of these says nothing
     b"step epoch iter episode round loss acc ppl perplex bleu rouge f1 auc iou map mse mae score reward return error rew learn"
-    b" precision recall entropy nll psnr fid wer dice kl: kl= tick up. batch= batch  cost pearson *** %|"
+    b" precision recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %|"
 )
 _HINTS = _WORDS.split()
 _LOADING = re.compile(
     r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)|start(?:ed|s|ing)?(?: training)? (?:from|at))\b", re.IGNORECASE
 )
-_STAGE = re.compile(r"step \d{1,6}(?:/\d{1,6})? {0,2}[:.)] {1,2}[A-Z][a-z]", re.IGNORECASE)  # Step 1: Loading data
+_STAGE = re.compile(r"[Ss][Tt][Ee][Pp] \d{1,6}(?:/\d{1,6})? {0,2}[:.)] {1,2}[A-Z][A-Za-z]")  # Step 1: Loading data
 _REPR = re.compile(r"\(?[A-Za-z_][\w.]{0,60}\)?:? ?[A-Za-z_]{0,60}\(")
 _SAVING = re.compile(r"\b(?:sav(?:e|ed|ing)|stopp(?:ed|ing)|stop|best|improv\w{1,5})\b|\"", re.IGNORECASE)  # before a counter
 _ROW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # below a step

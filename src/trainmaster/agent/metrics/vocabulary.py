@@ -70,7 +70,7 @@ def _tokens(name: str) -> list[str]:
 def measured(name: str) -> bool:
     """Whether the name says that its value was measured: a loss, an accuracy, a reward; not a weight or a target of one."""
     said = _tokens(name)
-    if any(letter.isupper() for letter in name[1:]):
+    if not name[1:].islower():
         said += [piece.lower() for piece in _CAMEL.findall(name)]  # CrossEntropyLoss
     if _MEASURED.isdisjoint(said) or said == ["learn", "rate"]:
         return False
@@ -83,10 +83,13 @@ def is_rate(name: str) -> bool:
 
 
 def counted(name: str, value: float) -> bool:
-    """Whether a value is a count under another name, and no metric: `max_updates=22000`, `current_epoch=1`, `Val_steps=20`."""
+    """Whether a value is a count under another name, and no metric: `max_updates=22000`, `current_epoch=1`, `Val_steps=20`.
+
+    Of names that are not those of measured values.
+    """
     whole = abs(value) < _COUNT_MAX and value == int(value)  # of NaN, neither is so
     tokens = _tokens(name) if whole else []
-    return len(tokens) > 1 and tokens[0] in _COUNTED_AS and tokens[-1] in _COUNTED and not measured(name)
+    return len(tokens) > 1 and tokens[0] in _COUNTED_AS and tokens[-1] in _COUNTED
 
 
 def is_metric(name: str) -> bool:

@@ -103,7 +103,7 @@ def _rank(rank: Rank, tail: list[str], launch: Launch) -> dict[str, Any]:
         "ended_after_s": round(rank.ended_after_s, 6),
         "last_lines": tail[-LAST_LINES:],
         "error": _torch_error(rank.error_path) if rank.error_path else None,
-        "raised": raised(tail) if rank.failed else None,
+        "raised": raised(tail, rank.exit_code) if rank.failed else None,
         "peak_memory_bytes": rank.peak_memory_bytes,
         "cpu_s": round(rank.cpu_s, 6),
         "outside": outside(launch, tail[-LAST_LINES:]) if rank.failed else None,
