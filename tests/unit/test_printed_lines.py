@@ -52,6 +52,15 @@ def test_transformers_last_dictionary_is_not_lost() -> None:
     assert parser.rest() is None
 
 
+def test_a_bar_that_counts_epochs_says_the_step() -> None:
+    """Seen of PyKEEN: its values were read without a step, and so nothing could be said about its restart."""
+    bar = "Training epochs on cpu:   1%|          | {}/2000 [00:33<1:00:14,  1.82s/epoch, loss=1.15, prev_loss=1.16]"
+    parser = Parser()
+    batches = b"Training batches on cpu:  50%|#####     | 4/8.0 [00:01<00:01,  3.20batch/s]"
+    lines = [bar.format(12).encode(), batches, bar.format(13).replace("1.82s/epoch", "1.20epoch/s").encode()]
+    assert [parser.parse(line) for line in lines] == [(step, {"loss": 1.15, "prev_loss": 1.16}) if step else None for step in (12, 0, 13)]
+
+
 def test_steps_of_an_epoch_are_counted_over_all() -> None:
     """`Epoch [2/10], Step [100/600]` is step 700; a program that counts over all epochs itself stays as it is."""
     anew = [Parser(), [b"Epoch [1/3], Step [600/600]", b"Epoch [2/3], Step [100/600]", b"Epoch [3/3], Step [600/600]"]]

@@ -6,19 +6,24 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Optional, Tuple
 
 _BAR = re.compile(r"(\d{1,3})%\|[^|]{0,400}\| {0,2}([\d.]{1,15}[kMGT]?)/([\d.]{1,15}[kMGT]?) {0,2}\[([^]\n]{0,2000})(\]?)")
 _RATE = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:[a-z]{1,12}/s|s/[a-z]{1,12})(?:, |$)", re.IGNORECASE)
 _ITERATIONS = re.compile(r"(?:\?|[\d.]{1,15})(?:it/s|s/it)")
+_EPOCHS = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:epochs?/s|s/epochs?)(?:, |$)", re.IGNORECASE)  # `tqdm(unit="epoch")`
 _KERAS = re.compile(r"(?:Epoch \d{1,9}(?:/\d{1,9})? )?\d{1,12}/(?:\d{1,12}|Unknown|None) {1,2}(?:\[[=>.]|━|- )")
 
 
 class Bar:
-    """One state of a bar: what stands before it, where it is, and what stands in it and after it."""
+    """One state of a bar: what stands before it, where it is, and what stands in it and after it.
 
-    def __init__(self, description: str, at: int, total: int, postfix: str, after: str) -> None:
-        self.description, self.at, self.total = description, at, total
+    `counts`: where it is, its total, and whether it counts epochs.
+    """
+
+    def __init__(self, description: str, counts: Tuple[int, int, bool], postfix: str, after: str) -> None:
+        self.description = description
+        self.at, self.total, self.epochs = counts
         self.postfix = postfix
         self.after = after
 
@@ -32,10 +37,12 @@ def tqdm_bar(text: str) -> Optional[Bar]:
         return None
     inside = match.group(4)
     rate = _RATE.search(inside)
-    counts = match.group(2).isdigit() and match.group(3).isdigit() and _ITERATIONS.search(inside) is not None
-    at, total = (int(match.group(2)), int(match.group(3))) if counts else (-1, -1)
+    epochs = _EPOCHS.search(inside) is not None
+    whole = match.group(2).isdigit() and match.group(3).isdigit() and (epochs or _ITERATIONS.search(inside) is not None)
+    counts = (int(match.group(2)), int(match.group(3)), epochs) if whole else (-1, -1, False)
     description = text[: match.start()].strip().rstrip(":").rstrip()
-    return Bar(description, at, total, inside[rate.end() :] if rate is not None else "", text[match.end() :].strip())
+    postfix = inside[rate.end() :] if rate is not None else ""
+    return Bar(description, counts, postfix, text[match.end() :].strip())
 
 
 def is_keras_bar(text: str) -> bool:

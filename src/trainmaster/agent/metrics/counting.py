@@ -103,7 +103,7 @@ class TrainerBar:
 
     def at_bar(self, bar: Bar) -> Optional[int]:
         """A bar was printed. Returns its step if it is the bar of all steps, which is known from the first dictionary on."""
-        if bar.description or bar.total <= 0:
+        if bar.description or bar.epochs or bar.total <= 0:
             return None
         if bar.total == self.total or not self.total or (not self._used and self._at >= self.total):
             self.total, self._at, self._moved = bar.total, bar.at, True

@@ -200,9 +200,9 @@ class Parser:
         if said:
             named, step = self._steps.choose(said, bool(values), word)
             return (step, under_all(word, values)) if named else None
-        last = bar.description.rpartition(" ")[2].lower()
-        if last in RANKS and bar.at >= 0 and not word and values:
-            return self._steps.choose([Counter(last, str(bar.at))], True, "")[1], values
+        last = "epoch" if bar.epochs else bar.description.rpartition(" ")[2].lower()
+        if last in RANKS and bar.at >= 0 and (bar.epochs or not word) and values:
+            return self._steps.choose([Counter(last, str(bar.at))], True, "")[1], under_all(word, values)
         return (None, under_all(word, values)) if values else None
 
     def _round(self, body: str) -> Found:
