@@ -21,7 +21,7 @@ from trainmaster.cli.render.provenance import draw, lineage
 from trainmaster.client.code_copy import git
 from trainmaster.client.settings import default_tags
 from trainmaster.errors import UsageError
-from trainmaster.wire.remotes import without_credentials
+from trainmaster.model.redaction import without_credentials
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from trainmaster.model.options import notify_targets
 from trainmaster.model.spec import JobSpec, Origin
 
 HIDDEN = "(hidden)"
+_REMOTE = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?:(?P<user>[^/@]*)@)?(?P<rest>[^?#]*)")
+_ACCOUNTS = ("ssh", "git+ssh", "svn+ssh")  # the user name is part of the address, and not secret
 _HIDDEN_NUMBER = "  # hidden: "
 
 _ALWAYS = frozenset(
@@ -103,6 +105,16 @@ def _without_password(url: str) -> str:
     name, colon, _ = user.partition(":")
     kept = f"{name}:{HIDDEN}@" if colon else f"{name}@" if scheme.lower().endswith("ssh") else f"{HIDDEN}@"
     return f"{scheme}://{kept}{host}{slash}{path}"
+
+
+def without_credentials(url: str) -> str:
+    """The URL of a git repository without user, password, token and query. `git@host:path` has none and is unchanged."""
+    match = _REMOTE.match(url)
+    if match is None:
+        return url
+    user = (match["user"] or "").partition(":")[0]
+    kept = f"{user}@" if user and match["scheme"].lower() in _ACCOUNTS else ""
+    return f"{match['scheme']}://{kept}{match['rest']}"
 
 
 def line(command: str) -> str:

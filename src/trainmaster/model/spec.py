@@ -131,7 +131,7 @@ class MetricsSpec:
 
     pattern: str | None = None  # regular expression with named groups; the group `step` is the step
     primary: str | None = None
-    mode: Mode = Mode.MIN
+    mode: Mode | None = None  # None: by the words of its name (`metric_modes`)
 
 
 class Strategy(StrEnum):

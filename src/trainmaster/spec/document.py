@@ -273,7 +273,7 @@ def _command_as_written(mapping: dict[str, Any], path: FieldPath, where: Positio
 
 def _complete(fields: JobFields) -> JobSpec:
     name = fields.name or default_name(fields.command if fields.python is None else fields.python.rpartition(":")[2])
-    checkpoint, environment = fields.checkpoint, fields.environment
+    checkpoint, environment, metrics = fields.checkpoint, fields.environment, fields.metrics
     return JobSpec(
         command=fields.command,
         name=name,
@@ -288,7 +288,7 @@ def _complete(fields: JobFields) -> JobSpec:
         restarts=Restarts(fields.restarts.program, fields.restarts.infrastructure),
         environment=Environment(environment.python, environment.variables, environment.requirements),
         params=fields.params,
-        metrics=MetricsSpec(fields.metrics.pattern, fields.metrics.primary, Mode(fields.metrics.mode)),
+        metrics=MetricsSpec(metrics.pattern, metrics.primary, Mode(metrics.mode) if metrics.mode is not None else None),
         tags=fields.tags,
         artifacts=tuple(fields.artifacts),
         python=fields.python,

@@ -23,7 +23,9 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
         "environment": {
             "python": environment.python, "requirements": environment.requirements, "variables": dict(environment.variables),
         },
-        "metrics": {"pattern": metrics.pattern, "primary": metrics.primary, "mode": str(metrics.mode)},
+        "metrics": {
+            "pattern": metrics.pattern, "primary": metrics.primary, "mode": str(metrics.mode) if metrics.mode is not None else None,
+        },
     }  # fmt: skip
     mapping: dict[str, Any] = {
         "name": spec.name,

@@ -15,6 +15,7 @@ from trainmaster.cli.render.progress import chosen, last_text, values_of
 from trainmaster.cli.render.provenance import draw, lineage
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import ENDED
+from trainmaster.model.metric_modes import guessed_mode
 
 _WIDTH, _WIDTH_MIN = 80, 40
 _CHECKPOINTS = 5
@@ -210,6 +211,12 @@ def _is_stepped(job: dict[str, Any], name: str) -> bool:
     return last is None or last["step"] is not None
 
 
+def _mode(job: dict[str, Any], name: str) -> str | None:
+    """What is better, as the spec says of its primary metric, else by the name; None: unknown, so no value is the best."""
+    declared = job["spec"]["metrics"]
+    return (declared["mode"] if declared["primary"] in (name, None) else None) or guessed_mode(name)
+
+
 def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], width: int) -> list[str]:
     """The current value (a restart may have set it back) and the best one."""
     step, value = points[-1]
@@ -220,8 +227,9 @@ def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], w
     stepped = _is_stepped(job, name)
     told = last_text(job, name, value) if diverged else f"{human.number(value)}{f' at step {step:g}' if stepped else ''}"
     finite = [point for point in points if math.isfinite(point[1])]
-    if finite:
-        best = (min if job["spec"]["metrics"]["mode"] == "min" else max)(finite, key=lambda point: point[1])
+    mode = _mode(job, name)
+    if finite and mode is not None:
+        best = (min if mode == "min" else max)(finite, key=lambda point: point[1])
         told += f", best {human.number(best[1])}{f' at step {best[0]:g}' if stepped else ''}"
     return _wrapped(f"Metric {human.middle(name, width)}: {told}", "", "  ", width)
 

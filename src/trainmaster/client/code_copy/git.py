@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 from trainmaster.client.code_copy.listing import GIT, git_environment
-from trainmaster.wire.remotes import without_credentials
+from trainmaster.model.redaction import without_credentials
 
 DIFF_MAX_BYTES = 1024 * 1024  # stored part of a patch; the code copy has the files themselves
 _DIFF = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative")

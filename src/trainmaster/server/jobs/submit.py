@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from trainmaster.errors import ConflictError, ImpossibleError, TrainmasterError, UsageError
 from trainmaster.model.commands import SubmitJob
+from trainmaster.model.redaction import without_credentials
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import NewRow
 from trainmaster.scheduling.explain import grouped, never
@@ -31,7 +32,6 @@ from trainmaster.server.schemas import models
 from trainmaster.spec.document import from_mapping
 from trainmaster.wire import rest
 from trainmaster.wire.failpoint import passing
-from trainmaster.wire.remotes import without_credentials
 
 router = APIRouter(tags=["jobs"])
 

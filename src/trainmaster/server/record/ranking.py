@@ -1,19 +1,16 @@
 """Ranks runs by their metrics: chooses the primary metric and its direction, and finds last and best values."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.model.job import Job
+from trainmaster.model.metric_modes import guessed_mode
 from trainmaster.model.spec import Mode
 from trainmaster.ports.store import MetricStore
 
 _USUAL = ("loss", "train_loss", "train/loss")  # the primary metric if no spec names one
-_SMALLER = re.compile(r"loss|error|err|perplexity|ppl|mse|mae|rmse|nll|cer|wer|fid|bpb|bpc")
-_LARGER = re.compile(r"acc|accuracy|auc|auroc|f1|precision|recall|reward|return|bleu|rouge|map|iou|dice|score|r2|psnr|ssim|elo")
-_WORD = re.compile(r"[a-z]+[0-9]*")
 
 Last = tuple[int | None, float, float]  # step, value, time_s
 Best = tuple[int, float, float]
@@ -58,13 +55,8 @@ def primary_of(jobs: Sequence[Job], names: Sequence[str]) -> str | None:
 
 def mode_of(jobs: Sequence[Job], name: str) -> Mode | None:
     """The direction that a spec declares for its primary metric, else one guessed from the name, else None."""
-    said = next((job.spec.metrics.mode for job in jobs if job.spec.metrics.primary == name), None)
-    if said is not None:
-        return said
-    words = _WORD.findall(name.lower())
-    if any(_SMALLER.fullmatch(word) for word in words):
-        return Mode.MIN
-    return Mode.MAX if any(_LARGER.fullmatch(word) for word in words) else None
+    declared = (job.spec.metrics.mode for job in jobs if job.spec.metrics.primary == name)
+    return next((mode for mode in declared if mode is not None), None) or guessed_mode(name)
 
 
 def rank_metrics(

@@ -256,7 +256,9 @@ class MetricsFields(_Section):
         examples=[r"loss (?P<loss>[\d.]+)"],
     )
     primary: MetricName = Field(default=None, description="The primary metric.", examples=["loss"])
-    mode: ModeWord = Field(default="min", description="Whether smaller or larger is better.")
+    mode: ModeWord | None = Field(
+        default=None, description="Whether smaller or larger is better; default: by the words of its name (loss, accuracy)."
+    )
 
 
 class NotifyFields(_Section):
