@@ -143,10 +143,12 @@ def test_counters_in_the_texts_of_an_object_are_counted_over_epochs() -> None:
         ("step 5: loss tensor(nan)", (5, {"loss": math.nan})),
         ("step 5 loss: tf.Tensor(0.5, shape=(), dtype=float32)", (5, {"loss": 0.5})),
         ("step 5: loss None", (5, {})),
+        ("epoch: 5, batch: 100, loss: 0.5", (5, {"loss": 0.5})),
+        ("==> Validation: Loss 0.5 Top-1 78.25", (None, {"validation_Loss": 0.5, "validation_Top-1": 78.25})),
         ("\x1b]0;training\x07step 5 loss 0.5", (5, {"loss": 0.5})),
         ("step 5\uff1aloss\uff1a0.5\uff0cacc\uff1a0.75", (5, {"loss": 0.5, "acc": 0.75})),
         ("step 5 loss\u00a0\u22120.5", (5, {"loss": -0.5})),
     ],
 )
-def test_numbers_as_tensors_and_in_other_characters(line: str, read: tuple[int, dict[str, float]]) -> None:
+def test_lines_that_hid_their_step_or_values(line: str, read: tuple[int | None, dict[str, float]]) -> None:
     assert str(Parser().parse(line.encode())) == str(read)

@@ -6,14 +6,12 @@ An exception follows a line with "Traceback (most recent call last)" and its fra
 traceback counts, except those of launchers, which only report that a child failed, and of exceptions that Python ignored. Each
 line of a traceback may have a prefix, such as `[rank1]: ` or `(train pid=7) `. Lines of a progress bar, of loggers and of
 libraries may follow. If the program went on with its steps after the traceback, and then said why it ended, the exception was
-handled. Without a traceback, `crashes` finds what programs in other languages say.
+handled. Without a traceback, what programs in C++, Rust, Go, Java and R say is found, or a last line that tells of an error.
 """
 
 from __future__ import annotations
 
 import re
-
-from trainmaster.wire.crashes import crash, last_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +32,19 @@ _IGNORED = ("Exception ignored in", "Exception ignored on")
 _THREAD = "Exception in thread"
 _HYDRA_BEGIN, _HYDRA_END = "Error executing job with overrides", "Set the environment variable HYDRA_FULL_ERROR=1"
 _LAUNCHERS = frozenset(("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException"))
+_NEAR = 4  # lines in which the message of an error follows
+_THROWN = re.compile(r"terminate called after throwing an instance of '([^']{1,200})'")
+_WHAT = re.compile(r"\bwhat\(\): {1,4}(\S.*)")
+_UNCAUGHT = re.compile(r"terminating (?:due to|with) uncaught exception of type (\S.*)")  # libc++
+_PANIC = re.compile(r"thread '[^']{0,100}'(?: \(\d{1,19}\))? (panicked at .*)")
+_GO = re.compile(r"(?:panic|fatal error): \S")
+_JAVA = re.compile(r'Exception in thread "[^"]{1,200}" ([\w.$]{1,200}(?:Exception|Error|Throwable)\b.*)')
+_R_END = "Execution halted"
+_TELLS = re.compile(  # of a last line: `t.py: error: unrecognized arguments`, `ERROR: no data`, `pythn: command not found`
+    r"\b(?:error|fatal|cannot|can't|unable to|failed to|not found|no such file|permission denied|invalid)\b", re.IGNORECASE
+)
+_MEASURED = re.compile(r"\b(?:step|iter|iteration|epoch)\b[^\w]{0,3}\d|\berror\b[ :=]{1,4}[\d.]", re.IGNORECASE)  # error 0.3
+_RANK = re.compile(r"(?:\[rank\d{1,9}\]: {0,2}|\[\d{1,4},\d{1,9}\]<\w{3,6}>: {0,2}|\([\w-]{1,40} pid=\d{1,9}[^()]{0,60}\) )")
 
 
 class _Search:
@@ -96,10 +107,10 @@ def raised(lines: Iterable[str], exit_code: Optional[int] = 1) -> Optional[str]:
     near = [one for one in search.found if one[0] >= last - _BEYOND]
     best = max(near, key=lambda one: (not one[1], not is_launcher(one[2]), one[0])) if near else None
     texts = texts[: last + 1]
-    found = (best[2] if best is not None else _hydra(texts) or crash(texts) or last_words(texts) or "").rstrip(": ")
+    found = (best[2] if best is not None else _hydra(texts) or _crash(texts) or _last_words(texts) or "").rstrip(": ")
     if best is not None and any(map(_STEPS.search, texts[best[0] + 1 :])):  # it went on
         later = texts[best[0] + 1 :]
-        found = crash(later) or last_words(later) or (found if exit_code == 1 else "")
+        found = _crash(later) or _last_words(later) or (found if exit_code == 1 else "")
     if not found:
         return None
     return found if len(found) <= _SHOWN_MAX else found[: _SHOWN_MAX - 1] + "…"
@@ -115,6 +126,37 @@ def _hydra(texts: List[str]) -> Optional[str]:
             break
         found = text or found
     return found
+
+
+def _crash(texts: List[str]) -> Optional[str]:
+    """The error that ended a program that is not Python's, `std::runtime_error: no such file`; None if there is none."""
+    for at in range(len(texts) - 1, -1, -1):
+        found = _crash_at(_RANK.sub("", texts[at], count=1), texts[at + 1 : at + 1 + _NEAR])
+        if found is not None:
+            return found
+    return None
+
+
+def _last_words(texts: List[str]) -> Optional[str]:
+    """The last line, if it tells of an error. Usage and notes of a tool may stand before it."""
+    last = _RANK.sub("", texts[-1], count=1).strip() if texts else ""
+    if last == _R_END:
+        return next((text.strip() for text in reversed(texts[-_NEAR:]) if text.startswith("Error")), last)
+    return last if _TELLS.search(last) and not _MEASURED.search(last) else None
+
+
+def _crash_at(text: str, after: List[str]) -> Optional[str]:
+    thrown = _THROWN.search(text)
+    if thrown is not None:
+        what = next((match[1] for match in map(_WHAT.search, after) if match is not None), "")
+        return f"{thrown[1]}: {what}"
+    panic = _PANIC.search(text)
+    if panic is not None:
+        return f"{panic[1]} {after[0].strip()}" if panic[1].endswith(":") and after else panic[1]
+    uncaught = _UNCAUGHT.search(text) or _JAVA.match(text)
+    if uncaught is not None:
+        return uncaught[1]
+    return text if _GO.match(text) and any(line.startswith(("goroutine ", "[signal ")) for line in after) else None
 
 
 def is_launcher(exception: str) -> bool:

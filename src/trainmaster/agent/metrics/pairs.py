@@ -85,7 +85,7 @@ _NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
 _BEST = (" at", " from", " in", " was", " is", " best", " best:")
 _HEAD = re.compile(
-    r"(?:^|[|\]\[-] {0,2}| \()(test|testing|val|valid|validation|validating|eval|evaluation|evaluating|dev)"
+    r"(?:^|[|\]\[>-] {0,2}| \()(test|testing|val|valid|validation|validating|eval|evaluation|evaluating|dev)"
     r"(?: (?:set|on|net|results?|metrics?|data|loop)\b[^|:\[]{0,40})?(?: {0,2}[:\[\]|]|\)[:,]|(?= (?:epoch|step|iter|num_)))",
     re.IGNORECASE,
 )

@@ -18,7 +18,7 @@ from trainmaster.agent.metrics.line_text import LINE_MAX, cut, plain, without_pr
 from trainmaster.agent.metrics.pairs import Counter, Pair, counters, head, pairs, round_number, under
 from trainmaster.agent.metrics.pairs import named as named_values
 from trainmaster.agent.metrics.tables import Columns, Rows
-from trainmaster.agent.metrics.vocabulary import RANKS, is_rate, number
+from trainmaster.agent.metrics.vocabulary import BATCH, RANKS, is_rate, number
 from trainmaster.agent.transport.point_values import STEP_MAX, is_step
 
 TYPE_CHECKING = False
@@ -230,7 +230,7 @@ class Parser:
         named, step = self._steps.choose(said, valued, word)
         if named:
             self.rule = "step words"
-            counted = {one.at for one in said if one.alone or one.count == step}
+            counted = {one.at for one in said if one.alone or one.rank == BATCH or one.count == step}
             values = named_values(word, [pair for pair in given if pair.at not in counted])
             self._block = _BLOCK_MAX if not values and step is not None else 0
             return (step, values) if values or step is not None else None
