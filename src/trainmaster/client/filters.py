@@ -39,4 +39,4 @@ class LogFilter(TypedDict, total=False):
     wait_s: float
     tail: int | None
     since_s: float | None  # written then or later
-    times: int  # 1: with the times of the lines
+    times: int | None  # 1: with the times of the lines

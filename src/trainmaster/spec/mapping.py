@@ -24,7 +24,8 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
             "python": environment.python, "requirements": environment.requirements, "variables": dict(environment.variables),
         },
         "metrics": {
-            "pattern": metrics.pattern, "primary": metrics.primary, "mode": str(metrics.mode) if metrics.mode is not None else None,
+            "pattern": metrics.pattern, "primary": metrics.primary,
+            "mode": metrics.mode.value if metrics.mode is not None else None,
         },
     }  # fmt: skip
     mapping: dict[str, Any] = {

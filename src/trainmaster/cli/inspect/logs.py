@@ -46,7 +46,7 @@ class _Asked(NamedTuple):
 
     def part_of(self, whose: LogFilter, attempt: int | None) -> LogFilter:
         """As a query for the output of these ranks or this role in an attempt."""
-        timed = int(self.timestamps or self.since_s is not None)
+        timed = 1 if self.timestamps or self.since_s is not None else None
         return LogFilter(**whose, attempt=attempt, tail=self.tail, since_s=self.since_s, times=timed)
 
 
