@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import resource
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,6 +111,42 @@ def test_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert deliver("run:sleep 60 & wait", MESSAGE, NotifySettings()) == "the command took longer than 0.2 s"
 
 
+def test_a_command_that_prints_without_end_or_leaves_a_program_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, quiet = NotifySettings(), dict(MESSAGE, text="a\0b")
+    assert deliver("run:yes | head -c 20000000 >&2; echo last >&2; exit 4", MESSAGE, settings) == (
+        "the command exited with code 4: last"
+    )
+    began_s = time.monotonic()
+    assert deliver("run:sleep 20 & [ $TRAINMASTER_TEXT = ab ]", quiet, settings) is None  # not waited for, and not killed
+    assert time.monotonic() - began_s < 15.0
+    monkeypatch.setattr(deliveries, "COMMAND_S", 1.0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert deliver("run:yes >&2", MESSAGE, settings) == "the command took longer than 1 s"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
+
+
+def test_a_webhook_that_never_finishes_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    class Slow(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                while not over.wait(0.05):
+                    self.request.sendall(b"H")
+
+    monkeypatch.setattr(deliveries, "SEND_S", 0.5)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        began_s = time.monotonic()
+        ending = threading.Timer(20.0, over.set)
+        ending.start()
+        told = deliver(f"http://127.0.0.1:{server.server_address[1]}", MESSAGE, NotifySettings())
+        assert (told, time.monotonic() - began_s < 15.0) == ("it did not answer within 0.5 s", True)
+        over.set()
+        ending.cancel()
+        server.shutdown()
+
+
 class Api:
     """What the loop needs of the api, on the stores of a control that a test drives."""
 
@@ -130,7 +168,6 @@ def test_retries_and_what_is_said_in_the_job(tmp_path: Path, monkeypatch: pytest
 
     now_s = 0.0
     monkeypatch.setattr(notifications.time, "time", lambda: now_s)
-    loop = NotificationLoop(api, send)
 
     def step() -> None:
         asyncio.run(loop.step())
@@ -141,6 +178,7 @@ def test_retries_and_what_is_said_in_the_job(tmp_path: Path, monkeypatch: pytest
     server.ask(CancelJob("train-1", "ann"))
     for _ in range(20):
         server.tick(5.0)
+    loop = NotificationLoop(api, send)
     step()  # the first start: earlier ends are not notified
     server.submit(notify=NotifySpec(("good@example.com", "bad@example.com")))
     server.submit(notify=NotifySpec(("good@example.com",), "failure"))
@@ -176,3 +214,16 @@ def test_retries_and_what_is_said_in_the_job(tmp_path: Path, monkeypatch: pytest
     now_s += notifications.RETRIES_S[0]
     step()
     assert (len(sent), server.job("train-4").troubles) == (8, ())
+
+
+def test_an_end_before_the_first_look_is_told(tmp_path: Path) -> None:
+    """On a new home the first job may end before the loop looks for the first time."""
+    server, sent = Server(Home(tmp_path)), list[str]()
+    api: Any = Api(server)
+    loop = NotificationLoop(api, lambda target, message: sent.append(str(message["text"])))
+    server.submit(notify=NotifySpec(("ada@example.com",)))
+    for _ in range(40):
+        server.tick(5.0)
+    assert server.job().state.ended
+    asyncio.run(loop.step())
+    assert sent == ["train-1 has succeeded"]

@@ -56,6 +56,7 @@ class NotificationLoop:
         self._api, self._file = api, api.services.home.root / "notifications.json"
         self._send = send or (lambda target, message: deliver(target, message, settings))
         self._notices: Notices | None = None
+        self._first_seq = api.services.events.head().last_seq  # before the first request: no end is missed
         self._saved = -_SAVE_EVERY - 1  # event number in the file; the first step writes it
 
     async def step(self) -> float:
@@ -77,7 +78,7 @@ class NotificationLoop:
             with open_regular(self._file) as file:
                 told = json.loads(file.read())
         except FileNotFoundError:
-            return Notices(self._api.services.events.head().last_seq)
+            return Notices(self._first_seq)
         after = min(int(told["after"]), self._api.services.events.head().last_seq)  # the log may be an older copy
         return Notices(after, [Owed(**one) for one in told["owed"]], list(told["recent"]))
 
