@@ -54,6 +54,11 @@ def webhook(*answers: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def do_POST(self) -> None:
             got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(left.pop(0))
+            self.send_header("Location", "/login")  # counts with 302 only
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -66,10 +71,11 @@ def webhook(*answers: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def test_a_webhook() -> None:
-    with webhook(200, 500) as (url, got):
+    with webhook(200, 500, 302) as (url, got):
         assert deliver(url, MESSAGE, NotifySettings()) is None
         assert deliver(url, MESSAGE, NotifySettings()) == "it answered 500 Internal Server Error"
-        assert got == [MESSAGE, MESSAGE]
+        assert deliver(url, MESSAGE, NotifySettings()) == "it answered 302 Found"
+        assert got == [MESSAGE, MESSAGE, MESSAGE]
     assert "refused" in (deliver(url, MESSAGE, NotifySettings()) or "")
 
 
@@ -227,3 +233,28 @@ def test_an_end_before_the_first_look_is_told(tmp_path: Path) -> None:
     assert server.job().state.ended
     asyncio.run(loop.step())
     assert sent == ["train-1 has succeeded"]
+
+
+def test_many_at_once_are_all_told_and_first_tries_go_before_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifications, "_OWED_MAX", 4)
+    monkeypatch.setattr(notifications, "_AT_ONCE", 2)
+    monkeypatch.setattr(notifications, "RETRIES_S", (0.0, 0.0))
+    server, sent = Server(Home(tmp_path)), list[str]()
+    api: Any = Api(server)
+    targets = tuple(f"{name}@example.com" for name in "abcd")
+
+    def send(target: str, message: dict[str, Any]) -> str | None:
+        sent.append(f"{message['job']} {target[0]}")
+        return "no" if target[0] in "ab" else None
+
+    loop = NotificationLoop(api, send)
+    for number in (1, 2):
+        server.submit(notify=NotifySpec(targets))
+        server.tick()
+        server.ask(CancelJob(f"train-{number}", "ann"))
+        for _ in range(20):
+            server.tick(5.0)
+    for _ in range(8):
+        asyncio.run(loop.step())
+    expected = [f"train-{number} {name}" for number in (1, 2) for name in "abcd"]
+    assert (sorted(sent), sorted(sent[:4])) == (sorted(one for one in expected for _ in range(3 if one[-1] in "ab" else 1)), expected[:4])

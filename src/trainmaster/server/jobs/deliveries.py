@@ -15,7 +15,7 @@ from email.message import EmailMessage
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.request import HTTPHandler, HTTPSHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from trainmaster.configuration import NotifySettings
 from trainmaster.model.options.notify_targets import MAILTO, RUN, kind_of
@@ -44,7 +44,7 @@ def _post(url: str, message: Mapping[str, Any]) -> str | None:
     """The body has a field `text`, which chat programs show."""
     request = Request(url, json.dumps(message).encode(), {"Content-Type": "application/json"})
     connections: list[HTTPConnection] = []
-    opener = build_opener(_Web(connections))
+    opener = build_opener(_Web(connections), _NoRedirects())
     try:
         with _cut_after(SEND_S, connections) as cut, opener.open(request, timeout=SEND_S) as answer:
             return None if 200 <= answer.status < 300 else f"it answered {answer.status}"
@@ -77,6 +77,13 @@ class _Web(HTTPHandler, HTTPSHandler):
             return self._connections[-1]
 
         return self.do_open(connection, request)  # type: ignore[arg-type]  # a function that makes one, instead of a class
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A redirect is a failure: urllib would follow it without the message, and call the page that it finds an arrival."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow none."""
 
 
 @contextmanager

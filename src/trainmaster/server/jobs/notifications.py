@@ -64,9 +64,9 @@ class NotificationLoop:
         notices = self._notices
         if notices is None:
             notices = self._notices = await asyncio.to_thread(self._load)
-        more = await asyncio.to_thread(self._look, notices)
+        more = len(notices.owed) < _OWED_MAX and await asyncio.to_thread(self._look, notices)  # else the log waits
         now_s = time.time()
-        due = [one for one in notices.owed if one.due_s <= now_s][:_AT_ONCE]
+        due = sorted((one for one in notices.owed if one.due_s <= now_s), key=lambda one: one.tries)[:_AT_ONCE]
         if due:
             await asyncio.gather(*(self._try(notices, one) for one in due))
             await asyncio.to_thread(self._save, notices)
@@ -100,7 +100,7 @@ class NotificationLoop:
                 found = True
         notices.after = last_seq
         if found or last_seq - self._saved > _SAVE_EVERY:
-            notices.owed, notices.recent = notices.owed[-_OWED_MAX:], notices.recent[-_RECENT_MAX:]
+            notices.recent = notices.recent[-_RECENT_MAX:]
             self._save(notices)
         return len(ended) == _JOBS_PER_STEP
 
