@@ -30,7 +30,7 @@ class Terminal:
     def raw(self, resized: Callable[[], None]) -> Iterator[None]:
         """Every key reaches the command. `resized` is called on a thread of its own whenever the size has changed.
 
-        SIGTERM, and SIGHUP of a terminal that was closed, raise KeyboardInterrupt: the command is ended and the terminal restored.
+        SIGTERM, and SIGHUP of a terminal that was closed, raise KeyboardInterrupt, which ends the command.
         """
         before, changed, over = termios.tcgetattr(0), threading.Event(), threading.Event()
 

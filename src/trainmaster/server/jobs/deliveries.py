@@ -76,7 +76,7 @@ class _Web(HTTPHandler, HTTPSHandler):
             self._connections.append(kind(host, **given))
             return self._connections[-1]
 
-        return self.do_open(connection, request)  # type: ignore[arg-type]  # a function that makes one, instead of a class
+        return self.do_open(connection, request)  # a function instead of a class
 
 
 class _NoRedirects(HTTPRedirectHandler):
