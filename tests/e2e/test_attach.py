@@ -127,3 +127,15 @@ def test_without_a_terminal_it_says_what_to_do(tm: Tm, job: str) -> None:
     assert (done.returncode, done.stderr) == (
         2, "error: standard input and output are not both a terminal\n  without one: tm exec -i JOB -- COMMAND\n",
     )  # fmt: skip
+
+
+def test_a_kill_or_a_closed_terminal_ends_the_command_at_once(tm: Tm, job: str) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        person = Person(tm, "attach", job)
+        file = tm.work / f"pid-{number}"
+        person.types(f"echo $$ > {file}.new; mv {file}.new {file}\n")
+        deadline(file.exists, "the shell to run", 30)
+        person.tm.send_signal(number)
+        assert person.leaves() == 130
+        place = f"/proc/{int(file.read_text())}"
+        deadline(lambda place=place: not os.path.exists(place), "the shell to end", 30)  # type: ignore[misc]

@@ -1,6 +1,8 @@
 """What people do with jobs all day, at the real command line; one server for all of it."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -145,6 +147,23 @@ def test_a_running_job_gets_another_limit(tm: Tm) -> None:
     assert refused.refusal == (5, f"error: {job} is running; only the class of a waiting job can be changed\n")
     tm.ok("update", job, "--time-limit", "4s")
     assert "reached its time limit of 4 s" in tm.ended(job)["reason"]
+
+
+def test_output_that_cannot_be_written_loses_no_job(tm: Tm) -> None:
+    """A full disk: messages are lost, the id is not. Closed streams are as empty ones."""
+
+    def submitted(redirected: str) -> tuple[int, str, str]:
+        line = f'"{sys.executable}" -m trainmaster submit --name full -- true {redirected}'
+        done = subprocess.run(["bash", "-c", line], cwd=tm.work, env=tm.environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    assert submitted("2>/dev/full") == (0, "full-1\n", "")
+    assert submitted(">/dev/full") == (
+        1, "", "error: full-2 was submitted, but standard output cannot be written: No space left on device\n"
+        "  do not submit it again; look: tm show full-2\n",
+    )  # fmt: skip
+    assert submitted("<&- >&- 2>&-") == (0, "", "")
+    assert tm.ok("ps", "-q", "--name", "full").split() == ["full-3", "full-2", "full-1"]
 
 
 def test_no_server_there_and_none_is_started(tm: Tm, tmp_path: Path) -> None:

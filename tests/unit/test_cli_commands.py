@@ -117,6 +117,14 @@ def test_an_empty_file_of_rules_takes_none_away(tm: Tm, tmp_path: Path) -> None:
     assert tm("apply", "empty.yaml") == (2, "", said)
 
 
+def test_what_cannot_be_the_name_of_a_job(tm: Tm) -> None:
+    hint = "\n  name an id, a unique prefix of one, a name, @last or @last-failed\n"
+    assert tm("show", "../jobs") == (2, "", f"error: '../jobs' is not the name of a job{hint}")
+    assert tm("logs", "x", "\udcff") == (2, "", f"error: '\\udcff' is not the name of a job{hint}")
+    with serving(route) as fake:
+        assert tm("ps", "--server", fake.url, "--tag", "\udcff") == (2, "", "error: the request is not valid UTF-8 text\n")
+
+
 def test_an_empty_name_among_several(tm: Tm) -> None:
     said = "error: the job's name is empty\n  name an id, a unique prefix of one, a name, @last or @last-failed\n"
     assert tm("compare", "digits-1", "") == (2, "", said)

@@ -261,3 +261,18 @@ def test_a_file_that_holds_more_than_its_size_says_is_not_read_for_ever() -> Non
     """/proc and the like; some of its files have no end."""
     with pytest.raises(OSError, match="longer or shorter than its size"):
         Digests("/proc/self").of("status")
+
+
+def test_a_full_disk_of_the_cache_of_digests_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "train.py").write_text("code")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        assert gather(root).files == 1
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []

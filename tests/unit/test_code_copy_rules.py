@@ -107,6 +107,12 @@ def test_what_a_project_excludes(tmp_path: Path) -> None:
         assert said(gathered) == []
 
 
+def test_keys_under_other_names_are_credentials_too(tmp_path: Path) -> None:
+    files = ("id_ed25519_work", "id_rsa.old", "SERVER.PEM", ".Env", "id_rsa.pub", "id_rsa_test.py", "identity.txt")
+    gathered = gather(write(tmp_path / "plain", dict.fromkeys(files, "x")))
+    assert set(shown(gathered)) == {"id_rsa.pub", "id_rsa_test.py", "identity.txt"}
+
+
 def test_credentials_are_left_out_with_a_word(tmp_path: Path) -> None:
     """S9: untracked .ssh, .aws and .env are not copied with the code, unless a person asks for it."""
     files = dict.fromkeys((".env", ".env.local", ".aws/credentials", "deploy/.ssh/id_rsa", "id_ed25519", ".netrc", "server.pem"), "secret")

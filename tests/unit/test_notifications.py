@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import resource
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,6 +54,11 @@ def webhook(*answers: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def do_POST(self) -> None:
             got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.send_response(left.pop(0))
+            self.send_header("Location", "/login")  # counts with 302 only
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -64,10 +71,11 @@ def webhook(*answers: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def test_a_webhook() -> None:
-    with webhook(200, 500) as (url, got):
+    with webhook(200, 500, 302) as (url, got):
         assert deliver(url, MESSAGE, NotifySettings()) is None
         assert deliver(url, MESSAGE, NotifySettings()) == "it answered 500 Internal Server Error"
-        assert got == [MESSAGE, MESSAGE]
+        assert deliver(url, MESSAGE, NotifySettings()) == "it answered 302 Found"
+        assert got == [MESSAGE, MESSAGE, MESSAGE]
     assert "refused" in (deliver(url, MESSAGE, NotifySettings()) or "")
 
 
@@ -109,6 +117,42 @@ def test_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert deliver("run:sleep 60 & wait", MESSAGE, NotifySettings()) == "the command took longer than 0.2 s"
 
 
+def test_a_command_that_prints_without_end_or_leaves_a_program_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, quiet = NotifySettings(), dict(MESSAGE, text="a\0b")
+    assert deliver("run:yes | head -c 20000000 >&2; echo last >&2; exit 4", MESSAGE, settings) == (
+        "the command exited with code 4: last"
+    )
+    began_s = time.monotonic()
+    assert deliver("run:sleep 20 & [ $TRAINMASTER_TEXT = ab ]", quiet, settings) is None  # not waited for, and not killed
+    assert time.monotonic() - began_s < 15.0
+    monkeypatch.setattr(deliveries, "COMMAND_S", 1.0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert deliver("run:yes >&2", MESSAGE, settings) == "the command took longer than 1 s"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
+
+
+def test_a_webhook_that_never_finishes_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    class Slow(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                while not over.wait(0.05):
+                    self.request.sendall(b"H")
+
+    monkeypatch.setattr(deliveries, "SEND_S", 0.5)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        began_s = time.monotonic()
+        ending = threading.Timer(20.0, over.set)
+        ending.start()
+        told = deliver(f"http://127.0.0.1:{server.server_address[1]}", MESSAGE, NotifySettings())
+        assert (told, time.monotonic() - began_s < 15.0) == ("it did not answer within 0.5 s", True)
+        over.set()
+        ending.cancel()
+        server.shutdown()
+
+
 class Api:
     """What the loop needs of the api, on the stores of a control that a test drives."""
 
@@ -130,7 +174,6 @@ def test_retries_and_what_is_said_in_the_job(tmp_path: Path, monkeypatch: pytest
 
     now_s = 0.0
     monkeypatch.setattr(notifications.time, "time", lambda: now_s)
-    loop = NotificationLoop(api, send)
 
     def step() -> None:
         asyncio.run(loop.step())
@@ -141,6 +184,7 @@ def test_retries_and_what_is_said_in_the_job(tmp_path: Path, monkeypatch: pytest
     server.ask(CancelJob("train-1", "ann"))
     for _ in range(20):
         server.tick(5.0)
+    loop = NotificationLoop(api, send)
     step()  # the first start: earlier ends are not notified
     server.submit(notify=NotifySpec(("good@example.com", "bad@example.com")))
     server.submit(notify=NotifySpec(("good@example.com",), "failure"))
@@ -176,3 +220,41 @@ def test_retries_and_what_is_said_in_the_job(tmp_path: Path, monkeypatch: pytest
     now_s += notifications.RETRIES_S[0]
     step()
     assert (len(sent), server.job("train-4").troubles) == (8, ())
+
+
+def test_an_end_before_the_first_look_is_told(tmp_path: Path) -> None:
+    """On a new home the first job may end before the loop looks for the first time."""
+    server, sent = Server(Home(tmp_path)), list[str]()
+    api: Any = Api(server)
+    loop = NotificationLoop(api, lambda target, message: sent.append(str(message["text"])))
+    server.submit(notify=NotifySpec(("ada@example.com",)))
+    for _ in range(40):
+        server.tick(5.0)
+    assert server.job().state.ended
+    asyncio.run(loop.step())
+    assert sent == ["train-1 has succeeded"]
+
+
+def test_many_at_once_are_all_told_and_first_tries_go_before_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifications, "_OWED_MAX", 4)
+    monkeypatch.setattr(notifications, "_AT_ONCE", 2)
+    monkeypatch.setattr(notifications, "RETRIES_S", (0.0, 0.0))
+    server, sent = Server(Home(tmp_path)), list[str]()
+    api: Any = Api(server)
+    targets = tuple(f"{name}@example.com" for name in "abcd")
+
+    def send(target: str, message: dict[str, Any]) -> str | None:
+        sent.append(f"{message['job']} {target[0]}")
+        return "no" if target[0] in "ab" else None
+
+    loop = NotificationLoop(api, send)
+    for number in (1, 2):
+        server.submit(notify=NotifySpec(targets))
+        server.tick()
+        server.ask(CancelJob(f"train-{number}", "ann"))
+        for _ in range(20):
+            server.tick(5.0)
+    for _ in range(8):
+        asyncio.run(loop.step())
+    expected = [f"train-{number} {name}" for number in (1, 2) for name in "abcd"]
+    assert (sorted(sent), sorted(sent[:4])) == (sorted(one for one in expected for _ in range(3 if one[-1] in "ab" else 1)), expected[:4])

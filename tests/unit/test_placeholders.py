@@ -38,6 +38,12 @@ def test_a_value_arrives_whole_wherever_it_is_quoted(line: str) -> None:
     assert said == line[10:].strip("'\"").replace("a\\'", "a'").replace("{text}", VALUES["text"])
 
 
+def test_a_quote_in_a_comment_opens_nothing() -> None:
+    line = "printf %s $# # don't {text}\nprintf '%s' '#'{text} # {lr} isn't"
+    done = subprocess.run(["bash", "-c", str(filled(line, VALUES))], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("0#" + VALUES["text"], "")
+
+
 def test_an_argument_of_a_list_is_not_quoted() -> None:
     assert filled(("python", "-c", "print('{text}', {{lr}})"), VALUES) == ("python", "-c", f"print('{VALUES['text']}', {{lr}})")
 

@@ -52,6 +52,13 @@ def refusal(text: str) -> list[str]:
     return str(caught.value.message).splitlines()
 
 
+def test_line_ends_of_windows_are_refused_as_by_sbatch_and_no_other_character_ends_a_line() -> None:
+    assert refusal("#!/bin/bash\r\n#SBATCH -n 2\r\ncd data\r\n") == [
+        "job.sh:1: its lines end as in Windows, so bash would not understand them, as with sbatch; convert it: dos2unix"
+    ]
+    assert options("-n 2", body="# a page\x0c#SBATCH -n 8\n# a line\u2028srun x\ntrue") == {"cpus": 2.0, "ranks": 2}
+
+
 def test_a_whole_script() -> None:
     assert read("jobs/job.sh", SCRIPT) == Script(
         ["/bin/bash", "-l"],

@@ -173,6 +173,20 @@ def test_a_held_task_gives_its_turn_to_the_next_one(server: Server) -> None:
     assert [state for state, _ in states(server, 3)] == ["starting", "cancelled", "held"]
 
 
+def test_a_released_task_of_an_array_does_not_stop_the_others(server: Server) -> None:
+    server.engine._script = always(Script(runs_s=20.0))
+    for _ in range(4):
+        submit(server, at_most=1)
+    server.tick()
+    server.ask(ReleaseJob("train-2", "ann"))
+    server.tick()
+    assert [state for state, _ in states(server, 4)] == ["starting", "starting", "held", "held"]
+    for _ in range(40):
+        server.tick(7.0)
+    assert [state for state, _ in states(server, 4)] == ["succeeded"] * 4
+    assert server.loop.world.gate.turns == {}
+
+
 def test_what_waits_costs_a_tick_nothing(server: Server) -> None:
     """Many jobs wait for one: only its end looks at them."""
     server.engine._script = always(Script(runs_s=1e6))

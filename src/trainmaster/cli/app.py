@@ -167,6 +167,9 @@ def tm() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line; returns its exit code."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed: its descriptor must not become that of another file
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
     as_json = "--json" in before

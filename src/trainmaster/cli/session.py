@@ -48,9 +48,12 @@ class _CompletedName(click.types.StringParamType):
         self._what = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The name unchanged. Raises: UsageError if it is empty, for example from an unset shell variable."""
+        """The name unchanged. Raises: UsageError if it is empty, as from an unset shell variable, or cannot be a job's name."""
+        hint = "name an id, a unique prefix of one, a name, @last or @last-failed"
         if value == "" and self._what == "jobs":
-            raise UsageError("the job's name is empty", "name an id, a unique prefix of one, a name, @last or @last-failed")
+            raise UsageError("the job's name is empty", hint)
+        if self._what == "jobs" and ("/" in value or not value.isprintable()):
+            raise UsageError(f"{value!r} is not the name of a job", hint)
         return super().convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":

@@ -188,7 +188,7 @@ class Connection:
 
     def json_again(self, call: Call) -> dict[str, Any]:
         """Like `json`, for what is asked for again and again: the server sends it only where it has changed."""
-        target = f"{call.path}?{urlencode(call.query, doseq=True)}"
+        target = f"{call.path}?{_encoded(call.query)}"
         response, data = self._persist(call._replace(kept=self._kept.get(target)), whole=True)
         if tag := response.headers.get("ETag"):
             self._kept = {target: (tag, data)}
@@ -284,7 +284,7 @@ class Connection:
         if call.key is not None:
             headers["Idempotency-Key"] = call.key
         query = {name: value for name, value in call.query.items() if value is not None}
-        target = self._prefix + rest.address(call.path) + ("?" + urlencode(query, doseq=True) if query else "")
+        target = self._prefix + rest.address(call.path) + ("?" + _encoded(query) if query else "")
         self._http.request(call.method, target, call.body, headers)
         return self._http.getresponse()
 
@@ -332,3 +332,11 @@ def refusal(status: int, body: bytes, url: str) -> TrainmasterError:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         cls = _BY_STATUS.get(status, OperationError)
         return cls(f"{url} answered {status}", "check that the URL is a Trainmaster server's")
+
+
+def _encoded(query: Mapping[str, Any]) -> str:
+    """A query as part of a URL. Raises: UsageError."""
+    try:
+        return urlencode(query, doseq=True)
+    except UnicodeEncodeError as error:
+        raise UsageError("the request is not valid UTF-8 text") from error

@@ -43,7 +43,7 @@ class _Reader:
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
-        self.lines = text.splitlines()
+        self.lines = [line.removesuffix("\r") for line in text.split("\n")]
         self.faults: list[tuple[int, str]] = []
         self.notes: list[tuple[int, str]] = []
         self.given: dict[str, Given] = {}
@@ -68,6 +68,8 @@ class _Reader:
 def read(name: str, text: str) -> Script:
     """The options of a script, whose first line begins with `#!`. Raises: UsageError that lists all faults by line."""
     reader = _Reader(name, text)
+    if "\r\n" in text:
+        reader.fault(1, "its lines end as in Windows, so bash would not understand them, as with sbatch; convert it: dos2unix")
     body = len(reader.lines) + 1
     for number, line in enumerate(reader.lines, 1):
         if line.startswith("#SBATCH") and line[7:8] in (" ", "\t", ""):

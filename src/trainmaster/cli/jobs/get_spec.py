@@ -22,7 +22,8 @@ def get_spec(session: Session, job: str) -> None:
         return
     from trainmaster.spec.yaml.writer import to_yaml  # noqa: PLC0415  JSON needs no YAML
 
-    where = f" from {shlex.quote(found['directory'])}" if found["directory"] else ""
+    place = shlex.quote("".join(c if c.isprintable() else ascii(c)[1:-1] for c in found["directory"]))  # no end of a comment
+    where = f" from {place}" if found["directory"] else ""
     out.data(f"# {found['id']}, submitted{where}; relative paths are relative to the directory of this file")
     if found["in_place"]:
         out.data("# it ran in its directory itself: tm submit --in-place FILE")

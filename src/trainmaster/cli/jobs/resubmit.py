@@ -148,11 +148,11 @@ def compared(first: dict[str, float | None], second: dict[str, float | None], id
 def _told(session: Session, answer: Row, hold: bool, following: bool = False) -> None:
     """Print the new job's id and the next command."""
     out, id = session.out, answer["id"]
-    if out.json:
-        out.stream(answer)
-        return
-    if out.quiet or not following:
-        out.data(id)
-    if out.quiet:
+    with out.accepted([id]):
+        if out.json:
+            out.stream(answer)
+        elif out.quiet or not following:
+            out.data(id)
+    if out.quiet or out.json:
         return
     out.note(f"submitted {id}" if following else f"next: tm release {id}" if hold else f"next: tm logs -f {id}   tm show {id}")

@@ -12,6 +12,7 @@ from trainmaster.errors import UsageError
 
 _INTERPRETER = re.compile(r"(?:bash|sh|dash|zsh|ksh|fish|i?python[0-9.]*|perl|ruby|node|julia)\Z")
 _FROM_INPUT = ("-", "-s", "/dev/stdin")
+_FLAGS = re.compile(r"-[eiluxs]+\Z")  # of interpreters, after which the program still comes from the input
 IGNORED = "a job has no standard input: what is piped into this command is not passed on"
 
 
@@ -21,7 +22,8 @@ def check_input(command: str | Sequence[str]) -> str:
     Raises: UsageError if the job would read its program from its input, or a file is redirected into this process.
     """
     words = command.split() if isinstance(command, str) else list(command)
-    if words and _INTERPRETER.match(os.path.basename(words[0])) and (not words[1:] or words[1] in _FROM_INPUT):
+    given = [word for word in words[1:] if not _FLAGS.match(word) or word in _FROM_INPUT]
+    if words and _INTERPRETER.match(os.path.basename(words[0])) and (not given or given[0] in _FROM_INPUT):
         name = os.path.basename(words[0])
         hint = f"write it into a file: tm run -- {name} FILE   or give it as one word: tm run -- 'echo one; echo two'"
         raise UsageError(f"{name} without a file reads its program from its input, and a job has no standard input", hint)

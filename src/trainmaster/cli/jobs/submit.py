@@ -80,11 +80,12 @@ def _send(session: Session, draft: Draft, explain: Explain | None) -> list[str]:
 def told(session: Session, draft: Draft | None, ids: list[str], following: bool = False) -> None:
     """Report that the jobs were accepted."""
     out, id = session.out, ids[0]
-    for one in ids:
-        if out.json:
-            out.stream({"id": one})
-        elif out.quiet or not following:
-            out.data(one)
+    with out.accepted(ids):
+        for one in ids:
+            if out.json:
+                out.stream({"id": one})
+            elif out.quiet or not following:
+                out.data(one)
     if out.quiet or out.json:
         return
     if draft is not None and draft.in_place:

@@ -7,7 +7,7 @@ import termios
 import threading
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 _LINE_ENDS = b"\r\n"
@@ -28,7 +28,10 @@ class Terminal:
 
     @contextmanager
     def raw(self, resized: Callable[[], None]) -> Iterator[None]:
-        """Every key reaches the command. `resized` is called on a thread of its own whenever the size has changed."""
+        """Every key reaches the command. `resized` is called on a thread of its own whenever the size has changed.
+
+        SIGTERM, and SIGHUP of a terminal that was closed, raise KeyboardInterrupt, which ends the command.
+        """
         before, changed, over = termios.tcgetattr(0), threading.Event(), threading.Event()
 
         def watch() -> None:
@@ -36,16 +39,22 @@ class Terminal:
                 changed.clear()
                 resized()
 
-        handler = signal.signal(signal.SIGWINCH, lambda *_: changed.set())
+        def leave(*_: object) -> None:
+            raise KeyboardInterrupt
+
         threading.Thread(target=watch, daemon=True).start()
+        handlers = {signal.SIGWINCH: signal.signal(signal.SIGWINCH, lambda *_: changed.set())}
         try:
+            handlers |= {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
             tty.setraw(0, termios.TCSADRAIN)  # what was typed before is not lost
             yield
         finally:
             over.set()
             changed.set()
-            signal.signal(signal.SIGWINCH, handler)
-            termios.tcsetattr(0, termios.TCSADRAIN, before)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            with suppress(termios.error):  # it was closed
+                termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
 class Escape:

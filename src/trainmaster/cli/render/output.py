@@ -3,11 +3,13 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from trainmaster.cli.render import human
 from trainmaster.cli.render.table import draw
+from trainmaster.errors import OperationError
 
 _COLOURS = {"succeeded": "32", "running": "36", "failed": "31", "lost": "31", "cancelled": "33", "stopping": "33", "held": "33"}
 _PLAIN = str.maketrans({"·": "-", "…": "~", "×": "x", "—": "-", "→": ">"})
@@ -79,6 +81,22 @@ class Output:
         sys.stdout.flush()
         tell(f"WARNING: {text}", sys.stderr)
 
+    @contextmanager
+    def accepted(self, ids: Sequence[str]) -> Iterator[None]:
+        """Around what is said of jobs that were just accepted: if that cannot be written, the error names them.
+
+        Raises: OperationError.
+        """
+        try:
+            yield
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            which = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
+            message = f"{which} was submitted, but standard output cannot be written: {error.strerror}"
+            raise OperationError(message, f"do not submit it again; look: tm show {ids[0]}") from error
+
     def table(
         self, headers: Sequence[str], rows: Sequence[Sequence[str]], state: int | None = None, spare: Sequence[int] = ()
     ) -> None:
@@ -90,10 +108,15 @@ class Output:
 
 
 def tell(text: str, file: TextIO) -> None:
-    """Print a line in the encoding of `file`."""
+    """Print a line in the encoding of `file`. A message that cannot be written, for example to a full disk, stops nothing."""
     text = human.printable(text)
     encoding = (file.encoding or "utf-8").lower()
     if not encoding.startswith("utf"):
         text = text.translate(_PLAIN)
-    file.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
-    file.flush()
+    try:
+        file.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        file.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        return

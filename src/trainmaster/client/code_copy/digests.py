@@ -103,9 +103,12 @@ class Digests:
             import tempfile  # noqa: PLC0415  # most submits have nothing new to write
 
             descriptor, part = tempfile.mkstemp(dir=self._file.parent)
-            with os.fdopen(descriptor, "w") as file:
-                json.dump(self._asked, file, separators=(",", ":"))
-            os.replace(part, self._file)
+            try:
+                with os.fdopen(descriptor, "w") as file:
+                    json.dump(self._asked, file, separators=(",", ":"))
+                os.replace(part, self._file)
+            except OSError:  # a full disk: leave nothing behind, or each submit would add to it
+                os.unlink(part)
         except OSError:
             return
 

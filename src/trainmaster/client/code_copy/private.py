@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 DIRECTORIES = frozenset((".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".gcloud", ".huggingface"))
 FILES = frozenset((".env", ".envrc", ".netrc", "_netrc", ".pgpass", ".pypirc", ".npmrc", ".git-credentials", ".boto", ".s3cfg"))
-_KEYS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519")
+_KEYS = ("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519")  # beginnings of names, as in id_ed25519_work
+_NO_KEYS = (".pub", ".py")
 _KEY_SUFFIXES = (".pem", ".key", ".p12", ".pfx", ".ppk", ".keytab", ".jks", ".kdbx")
 _EXAMPLES = (".example", ".sample", ".template", ".dist")
 
@@ -15,9 +16,10 @@ def private(path: str) -> str | None:
     for at, part in enumerate(parts[:-1]):
         if part in DIRECTORIES or (part == "gcloud" and parts[at - 1 : at] == [".config"]):
             return "/".join(parts[: at + 1])
-    name = parts[-1]
+    name = parts[-1].lower()
     dotenv = name.startswith(".env.") and not name.endswith(_EXAMPLES)
-    return path if name in FILES or name in _KEYS or name.endswith(_KEY_SUFFIXES) or dotenv else None
+    key = name.endswith(_KEY_SUFFIXES) or (name.startswith(_KEYS) and not name.endswith(_NO_KEYS))
+    return path if name in FILES or key or dotenv else None
 
 
 def set_aside(paths: Iterable[str], include: Iterable[str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from trainmaster.wire.names import ENV_PARAMS
 
 INDEX = "index"  # the index of an array's task, unless a parameter has this name
 _PLACE = re.compile(r"""\$?\{(?:\{([^{}\s"'\\`$]+)\}|([^{}\s"'\\`$]+))\}""")
+_BEFORE_COMMENT = " \t\n;&|()"  # in a shell, `#` begins a comment only after one of these
 _SPECIAL = re.compile(r'[\\"$`]')  # inside double quotes of a shell
 
 Command = str | tuple[str, ...]
@@ -87,12 +88,16 @@ def _pieces(line: str, values: Mapping[str, str]) -> Iterator[str]:
     for found in _PLACE.finditer(line):
         while at < found.start():  # track quotes up to the placeholder
             char = line[at]
+            if char == "#" and not quote and (not at or line[at - 1] in _BEFORE_COMMENT):
+                end = line.find("\n", at)
+                at = len(line) if end < 0 else end
+                continue
             if char == "\\" and quote != "'":
                 at += 1
             elif char in "'\"" and quote in ("", char):
                 quote = "" if quote else char
             at += 1
         yield line[done : found.start()]
-        yield _replaced(found, values, quote)
+        yield found[0] if at > found.start() else _replaced(found, values, quote)  # in a comment or after a backslash: as it is
         at, done = max(at, found.end()), found.end()
     yield line[done:]

@@ -56,6 +56,7 @@ class NotificationLoop:
         self._api, self._file = api, api.services.home.root / "notifications.json"
         self._send = send or (lambda target, message: deliver(target, message, settings))
         self._notices: Notices | None = None
+        self._first_seq = api.services.events.head().last_seq  # before the first request: no end is missed
         self._saved = -_SAVE_EVERY - 1  # event number in the file; the first step writes it
 
     async def step(self) -> float:
@@ -63,9 +64,9 @@ class NotificationLoop:
         notices = self._notices
         if notices is None:
             notices = self._notices = await asyncio.to_thread(self._load)
-        more = await asyncio.to_thread(self._look, notices)
+        more = len(notices.owed) < _OWED_MAX and await asyncio.to_thread(self._look, notices)  # else the log waits
         now_s = time.time()
-        due = [one for one in notices.owed if one.due_s <= now_s][:_AT_ONCE]
+        due = sorted((one for one in notices.owed if one.due_s <= now_s), key=lambda one: one.tries)[:_AT_ONCE]
         if due:
             await asyncio.gather(*(self._try(notices, one) for one in due))
             await asyncio.to_thread(self._save, notices)
@@ -77,7 +78,7 @@ class NotificationLoop:
             with open_regular(self._file) as file:
                 told = json.loads(file.read())
         except FileNotFoundError:
-            return Notices(self._api.services.events.head().last_seq)
+            return Notices(self._first_seq)
         after = min(int(told["after"]), self._api.services.events.head().last_seq)  # the log may be an older copy
         return Notices(after, [Owed(**one) for one in told["owed"]], list(told["recent"]))
 
@@ -99,7 +100,7 @@ class NotificationLoop:
                 found = True
         notices.after = last_seq
         if found or last_seq - self._saved > _SAVE_EVERY:
-            notices.owed, notices.recent = notices.owed[-_OWED_MAX:], notices.recent[-_RECENT_MAX:]
+            notices.recent = notices.recent[-_RECENT_MAX:]
             self._save(notices)
         return len(ended) == _JOBS_PER_STEP
 

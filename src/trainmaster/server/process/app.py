@@ -169,7 +169,7 @@ def _loops(runtime: Runtime) -> list[Coroutine[Any, Any, None]]:
         supervised("taking up metrics that agents left", import_unsent),
         supervised("trimming the cache of the store", trim_cache, _TRIM_CACHE_S),
         supervised("recording forecasts", forecast_records.recording(runtime), forecast_records.BEAT_S),
-        supervised("sending notifications", notifications.notifying(runtime), notifications.BEAT_S),
+        supervised("sending notifications", notifications.notifying(runtime)),
     ]
     if services.configuration.idle_stop_s:
         look = idle_stop.idle_check(runtime, services.configuration.idle_stop_s)
