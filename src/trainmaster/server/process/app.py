@@ -59,7 +59,8 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
         anyio.to_thread.current_default_thread_limiter().total_tokens = workers.READERS
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(workers.READERS))
         await runtime.start()
-        tasks = [asyncio.create_task(doing) for doing in _loops(runtime)]
+        loops = await asyncio.to_thread(_loops, runtime)  # one of them looks where the log ends
+        tasks = [asyncio.create_task(doing) for doing in loops]
         yield
         for task in tasks:
             task.cancel()
