@@ -59,9 +59,15 @@ class Reader:
         jobs = {"jobs": [{"spec": {"name": name, "command": "true", "resources": {"cpus": 0.01}}} for name in NAMES]}
         httpx.post(f"{url}/api/v1/jobs/batch", json=jobs, headers={"Authorization": f"Bearer {token}"}).raise_for_status()
 
+    def end_others(self) -> None:
+        """End the servers of homes that a page made and left running."""
+        for home in self.own.iterdir():
+            if (home / "server.json").exists():
+                self.tm("down", "--cancel", home=home)
+
     def end(self) -> None:
-        for home in (self.home, *self.own.iterdir()):
-            self.tm("down", "--cancel", home=home)
+        self.end_others()
+        self.tm("down", "--cancel", home=self.home)
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +146,7 @@ def test_the_story_of_a_document_runs(document: Path, tmp_path: Path, shared: Re
         follow(shared, document, tmp_path / "here")
         assert (shared.home / "server.json").read_text() == server, "the page stopped the reader's server"
     finally:
-        for home in shared.own.iterdir():
-            shared.tm("down", "--cancel", home=home)
+        shared.end_others()
         shared.tm("cancel", "--all", "--now", "--yes", home=shared.home)
 
 
