@@ -18,6 +18,7 @@ from running import ENDED, Tm, agent_of, attempts, kill, server
 from waiting import deadline
 
 from trainmaster import live_processes
+from trainmaster.wire.processes import start_ticks
 
 PROGRAMS = Path(__file__).parent / "programs"
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "unchanged-programs.md"
@@ -107,7 +108,7 @@ def processes(tm: Tm, job: str, word: str) -> list[int]:
     """A job's processes on this home with `word` in their command lines, the youngest last."""
     ours = {f"TRAINMASTER_JOB={job}".encode(), f"TRAINMASTER_SDK={tm.home.root}{os.sep}".encode()}
     found = []
-    for entry in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
+    for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             command = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ")
             variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
@@ -115,7 +116,7 @@ def processes(tm: Tm, job: str, word: str) -> list[int]:
             continue
         if word.encode() in command and all(any(value.startswith(wanted) for value in variables) for wanted in ours):
             found.append(int(entry))
-    return found
+    return sorted(found, key=lambda pid: start_ticks(pid) or 0)  # pids begin again at the highest
 
 
 def break_it(tm: Tm, program: Program, job: str) -> None:
