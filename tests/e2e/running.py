@@ -132,23 +132,23 @@ def attempts(job: dict[str, Any], *names: str) -> list[tuple[Any, ...]]:
 
 
 def ranks_of(tm: Tm, job: str) -> dict[int, int]:
-    """The training processes that run for a job now: rank -> process number. The lowest of each rank is its first.
+    """The training processes that run for a job now: rank -> process number, of each rank the one that started first.
 
     Of this home alone: tests that run at the same time have jobs of the same name.
     """
     ours = f"TRAINMASTER_SDK={tm.home.root}{os.sep}".encode()
-    found: dict[int, int] = {}
-    for entry in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
+    found: dict[int, tuple[int, int]] = {}  # rank -> start, process number
+    for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
         mine = f"TRAINMASTER_JOB={job}".encode() in variables and any(value.startswith(ours) for value in variables)
-        if mine and start_ticks(int(entry)) is not None:
-            rank = next((found[1] for found in map(_RANK.match, variables) if found), None)
-            if rank is not None:
-                found.setdefault(int(rank), int(entry))
-    return found
+        started = start_ticks(int(entry)) if mine else None
+        rank = next((found[1] for found in map(_RANK.match, variables) if found), None)
+        if started is not None and rank is not None:
+            found[int(rank)] = min(found.get(int(rank), (sys.maxsize, 0)), (started, int(entry)))
+    return {rank: pid for rank, (_, pid) in found.items()}
 
 
 def agent_of(tm: Tm, job: str, attempt: int = 1, node: int = 0) -> int:
