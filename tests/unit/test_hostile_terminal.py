@@ -87,6 +87,22 @@ def test_a_metric_without_steps_has_none_on_the_screen() -> None:
         assert [line.split("└")[1].split("  ")[0] for line in lines if "└" in line] == [axis]
 
 
+@pytest.mark.parametrize(
+    ("name", "declared", "said"),
+    [
+        ("accuracy", {}, ", best 0.9 at step 1"), ("val/loss", {}, ", best 0.5 at step 0"), ("temperature", {}, ""),
+        ("temperature", {"primary": "temperature", "mode": "max"}, ", best 0.9 at step 1"),
+        ("accuracy", {"primary": "loss", "mode": "min"}, ", best 0.9 at step 1"),
+    ],
+)  # fmt: skip
+def test_the_best_value_is_that_of_its_name_or_of_the_spec(name: str, declared: dict[str, str], said: str) -> None:
+    """The lowest accuracy was called the best."""
+    spec = {**DETAIL["spec"], "metrics": {"pattern": None, "primary": None, "mode": None, **declared}}
+    job = {**DETAIL, "spec": spec, "metrics": {name: {"step": 2, "value": 0.7, "time_s": 1.0}}}
+    lines = show.body(job, 1e9, (name, [(0.0, 0.5), (1.0, 0.9), (2.0, 0.7)]), (100, True))
+    assert f"Metric {name}: 0.7 at step 2{said}" in lines
+
+
 def test_a_run_without_metrics_is_told_how_to_get_them() -> None:
     """Not where there are some, not at once, and not before it runs."""
     hint = "tm logs digits-14 --rank 0 | tm metrics try -"
