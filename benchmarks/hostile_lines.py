@@ -1,7 +1,7 @@
 """How long a printed line of 4 kB holds its agent, at worst. Goal: 1 ms; and the slowest pattern of metrics that is taken.
 
 Each line is made to be slow for the expression that the parser had before (`step` and blanks: minutes at 2,000 of them), which
-is run beside ours on a shorter line, as far as it ends in a second. Processor time of one thread, the best of five.
+is run beside ours on a shorter line, as far as it ends in a second. Processor time of one thread, the best of fifty.
 """
 
 import re
@@ -30,6 +30,9 @@ LINES = {
     "shares and percentages": lambda size: "loss: 1/2 (3%) " * (size // 15),
     "cells of a table": lambda size: "step 1 " + "|a 1.5 |" * (size // 8),
     "NaN, again and again": lambda size: "1%|" + "nan " * (size // 4),
+    "names of several words": lambda size: "train val test avg mean loss 0.5 " * (size // 33),
+    "long names of many parts": lambda size: (("a_" * 28) + "loss: 0.5, ") * (size // 67 + 1),
+    "long names in camel case": lambda size: "CrossEntropyLossAbcDefGhiJklMnoPqrStuVwxYz: 0.5, " * (size // 49),
 }
 PATTERNS = {
     "nested repeats": ("(?P<loss>(a+)+)$", "a" * LINE_MAX),
@@ -69,7 +72,7 @@ def former_s(make: Callable[[int], str]) -> tuple[int, float]:
 
 def main() -> None:
     """Measure, print, keep."""
-    options = common.options(__doc__ or "", n=5, quick_n=1)
+    options = common.options(__doc__ or "", n=50, quick_n=1)
     report = common.Report("hostile_lines", "What a printed line of 4 kB costs its agent", options)
     rows, worst = [], 0.0
     for name, make in LINES.items():

@@ -4,7 +4,7 @@ import asyncio
 import fcntl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,28 @@ def test_points_and_heartbeats_reach_the_metrics(api: Api) -> None:
     infinite = {"value": "inf", "since_step": 3, "last_step": 2, "last_value": 1.5}
     assert (api.get("/jobs/train-1")["metrics"]["loss"]["value"], api.get("/jobs/train-1")["diverged"]["loss"]) == (None, infinite)
     assert [(row.key, row.step, row.memory_bytes) for row in api.services.metrics.heartbeats("train-1")] == [(KEY, 2, 1000)]
+
+
+@pytest.mark.parametrize(("takes_s", "stored"), [(0.3, True), (30.0, False)])
+def test_the_last_points_are_stored_before_the_end_is_told(
+    api: Api, monkeypatch: pytest.MonkeyPatch, takes_s: float, stored: bool
+) -> None:
+    """`tm wait` returned and `tm metrics` had no value yet. A store that is very slow keeps no end from being told."""
+    plain, over, values = api.services.metrics.write, threading.Event(), list[MetricPoint]()
+
+    def slow(points: Sequence[MetricPoint], beats: Sequence[HeartbeatRow]) -> int:
+        over.wait(takes_s)
+        values.extend(points)
+        return plain(points, beats)
+
+    monkeypatch.setattr(api.services.metrics, "write", slow)
+    point, ended = {"n": 1, "rank": 0, "step": 9, "values": {"loss": 0.5}, "age_s": 0}, {"kind": "ended", "n": 2}
+    sending = threading.Thread(target=api.sync, args=(KEY,), kwargs={"points": [point], "reports": [ended]})
+    sending.start()
+    deadline(lambda: reports(api) == [AgentReport(KEY, ended)], "the end")
+    assert [one.value for one in values] == ([0.5] if stored else [])
+    over.set()
+    sending.join(60.0)
 
 
 def test_a_node_learns_the_highest_step_of_its_gang(api: Api) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -279,11 +280,29 @@ def test_a_stop_comes_though_a_program_put_pipes_in_place_of_the_records(world: 
     if agent_is_killed:
         world.kill_agent(submission.key)
     for name in (names.STOP, names.EXIT, names.AGENT, names.TREE, names.SPOOL):
-        (records / name).unlink(missing_ok=True)
-        os.mkfifo(records / name)
+        os.mkfifo(records / "pipe")
+        (records / "pipe").replace(records / name)  # at once: an agent that lives may be writing it
     seen = stop_until_over(world, submission.key, 0.0)
     assert seen.phase is (Phase.GONE if agent_is_killed else Phase.ENDED)
     assert world.marked() == []
+
+
+def test_it_has_not_ended_while_its_agent_sends_the_last_points(world: LocalWorld) -> None:
+    """A job was seen as succeeded before its last metrics were: the look at its exit record was quicker than its report."""
+    with socket.socket(socket.AF_UNIX) as silent:  # takes requests, and answers none
+        world.home.socket("api").parent.mkdir(parents=True, exist_ok=True)
+        silent.bind(str(world.home.socket("api")))
+        silent.listen()
+        submission = world.submission(Behaviour.SUCCEEDS)
+        world.engine().submit(submission)
+        record = Attempts(world.home).directory(submission.key) / names.EXIT
+        deadline(record.exists, "its exit record")
+        assert phase(world, submission.key) is Phase.RUNNING
+        os.utime(record, times=(0.0, 0.0))
+        assert phase(world, submission.key) is Phase.ENDED  # the devices are not held by a server that is slow
+        os.utime(record)
+        world.kill_agent(submission.key)
+        assert await_over(world, submission.key).phase is Phase.ENDED
 
 
 def test_the_cost_of_finding_all_is_that_of_the_living(world: LocalWorld) -> None:

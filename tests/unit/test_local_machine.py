@@ -129,8 +129,8 @@ def test_damaged_records_are_no_records(tmp_path: Path) -> None:
     (directory / names.STOP).write_text('{"grace_s": ["long"]}')
     assert (there.identity(KEY), there.ended(KEY), there.tree(KEY)) == (None, None, {12: 34, 78: 90})
     assert there.tombstone(KEY) == Tombstone(0.0, 0.0, "")  # that it was stopped is known all the same
-    assert there.launched_s_ago(AgentKey("none-1", 1, 0)) is None
-    assert 0.0 <= (there.launched_s_ago(KEY) or 0.0) < 60.0
+    assert there.written_s_ago(AgentKey("none-1", 1, 0), names.LAUNCH) is None
+    assert 0.0 <= (there.written_s_ago(KEY, names.LAUNCH) or 0.0) < 60.0
 
 
 def test_a_launch_is_not_young_for_ever_because_the_clock_was_set_back(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_launch_is_not_young_for_ever_because_the_clock_was_set_back(tmp_path:
     directory = there.create(KEY, {})  # type: ignore[typeddict-item]
     tomorrow_s = time.time() + 86_400.0
     os.utime(directory / names.LAUNCH, (tomorrow_s, tomorrow_s))
-    assert (there.launched_s_ago(KEY) or 0.0) > 60.0
+    assert (there.written_s_ago(KEY, names.LAUNCH) or 0.0) > 60.0
 
 
 def test_a_pid_used_again_is_another_process() -> None:

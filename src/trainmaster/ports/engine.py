@@ -36,7 +36,7 @@ class Phase(StrEnum):
     RUNNING = "running"
     LOST = "lost"  # the agent is gone without an exit record; some of its processes may remain
     GONE = "gone"  # no exit record, and proof that none of its processes run
-    ENDED = "ended"  # it has an exit record
+    ENDED = "ended"  # it has an exit record, and its agent is gone or had time to report
 
 
 @dataclass(frozen=True, slots=True)

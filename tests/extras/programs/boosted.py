@@ -13,7 +13,7 @@ class Slow(xgb.callback.TrainingCallback):
     """In place of more data."""
 
     def after_iteration(self, model, epoch, evals_log):
-        time.sleep(0.03)
+        time.sleep(0.06)
         return False
 
 

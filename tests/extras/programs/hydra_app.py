@@ -28,7 +28,7 @@ def main(cfg: DictConfig) -> None:
         rows = np.random.default_rng((cfg.seed, step)).integers(0, len(inputs), 32)
         error = inputs[rows] @ weights - targets[rows]
         weights = weights - cfg.lr * inputs[rows].T @ error / len(rows)
-        time.sleep(0.02)  # in place of a larger model
+        time.sleep(0.04)  # in place of a larger model
         log.info("step=%d loss=%.10f", step, float(error @ error) / len(rows))
         if step % cfg.save_every == 0:
             part = os.path.join(directory, "last.tmp.npz")

@@ -28,7 +28,7 @@ while iteration < 100:
     gradient = comm.allreduce(inputs[mine].T @ error, op=MPI.SUM) / len(inputs)
     loss = comm.allreduce(float(error @ error), op=MPI.SUM) / len(inputs)
     weights = weights - 0.05 * gradient
-    time.sleep(0.02)  # in place of a larger model
+    time.sleep(0.04)  # in place of a larger model
     if rank == 0:
         print(f"iteration {iteration} loss {loss:.10f}", flush=True)
         if iteration % 10 == 0:

@@ -33,7 +33,7 @@ def train(stage: str, steps: int) -> None:
         step += 1
         error = inputs @ weights - targets
         weights = weights - 0.05 * inputs.T @ error / len(inputs)
-        time.sleep(0.03)  # in place of a larger model
+        time.sleep(0.06)  # in place of a larger model
         print(f"step {step} {stage}_loss {float(error @ error) / len(inputs):.10f}", flush=True)
         if step % 10 == 0:
             write(directory / f"step_{step}.json", weights)

@@ -60,7 +60,7 @@ _SEPARATORS = (":", "=", "->")
 _SEPARATED = (*_SEPARATORS, "[")
 _AFTER_UNIT = re.compile(r" \([^()]{1,20}\)$")
 _CALL = re.compile(r"(?<![\w(])[A-Za-z]\w{0,20}\([\w(),]{0,20}\)$")  # D(x)
-_BEFORE_NAME = re.compile(r".*(?:[,;|()\[\]{}<>•→─━═█]|(?<![Aa]vg)[.:!?%] |[:=]|  | - |--)", re.DOTALL)
+_BEFORE_NAME = re.compile(r".*(?:[,;|()\[\]{}<>•→─━═█:=]|[.!?%] (?<![Aa]vg. )|  | - |--)", re.DOTALL)
 _SENTENCE = words("with and is was are has have had achieved reached got done finished complete completed after the a an")
 _JOINED = words(
     "train training val valid validation eval evaluation test testing dev average avg avg. ave mean learning grad gradient"
@@ -234,10 +234,11 @@ def _separated(gap: str) -> tuple[str, bool]:
         return gap[:-3], not measured(gap[:-3].rpartition(" ")[2])  # loss is 0.5
     if blank and not gap.endswith(_SEPARATED):
         return f"{gap} ", True
-    opening = next((one for one in _OPENINGS if gap.endswith(one)), "")
-    gap = gap[: len(gap) - len(opening)].rstrip(" ")
-    separator = next((one for one in _SEPARATORS if gap.endswith(one)), "")
-    return (gap[: len(gap) - len(separator)] if separator else ""), False
+    if gap.endswith(_OPENINGS):
+        gap = gap[:-1].rstrip(" ")
+    if not gap.endswith(_SEPARATORS):
+        return "", False
+    return gap[: -2 if gap.endswith("->") else -1], False
 
 
 def _cell(gap: str, after: str, first: bool) -> str:
@@ -285,7 +286,7 @@ def _name(gap: str, spaced: bool) -> str:
     if said and said[last][:1].isdigit() and _DECIMAL.match(said[last]):
         return ""  # Time 359.59s : 3007.81 words/s
     first = last
-    while first > 0 and said[first - 1].lower() not in _SENTENCE and not said[first - 1][:1].isdigit():
+    while not spaced and first > 0 and said[first - 1].lower() not in _SENTENCE and not said[first - 1][:1].isdigit():
         first -= 1
     if said and (spaced or last - first >= _WORDS_MAX):
         first = last

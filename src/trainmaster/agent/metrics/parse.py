@@ -43,7 +43,7 @@ _LOADING = re.compile(
 )
 _STAGE = re.compile(r"[Ss][Tt][Ee][Pp] \d{1,6}(?:/\d{1,6})? {0,2}[:.)] {1,2}[A-Z][A-Za-z]")  # Step 1: Loading data
 _REPR = re.compile(r"\(?[A-Za-z_][\w.]{0,60}\)?:? ?[A-Za-z_]{0,60}\(")
-_SAVING = re.compile(r"\b(?:sav(?:e|ed|ing)|stopp(?:ed|ing)|stop|best|improv\w{1,5})\b|\"", re.IGNORECASE)  # before a counter
+_SAVING = re.compile(r"(?=[sbi\"])(?:\b(?:sav(?:e|ed|ing)|stopp(?:ed|ing)|stop|best|improv\w{1,5})\b|\")")  # before a counter
 _ROW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # below a step
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
@@ -260,8 +260,7 @@ def _without_step(given: list[Pair], headed: bool, progress_seen: bool) -> list[
 
 def _mentions(body: str, said: list[Counter]) -> bool:
     """Whether a line only mentions its counter: `saving the model at the end of epoch 3`, `early stopping at epoch 3`."""
-    verb = _SAVING.search(body)
-    return verb is not None and all(one.at > verb.start() for one in said)
+    return _SAVING.search(body[: min(one.at for one in said)].lower()) is not None
 
 
 def under_all(word: str, values: dict[str, float]) -> dict[str, float]:

@@ -56,15 +56,13 @@ _NO_METRIC = words(
 )
 _SOURCE_FILES = (".py", ".cc", ".cpp", ".cu", ".rs", ".go", ".c", ".h", ".sh")
 _NO_VALUES = (*_SOURCE_FILES, "exception", *(f"{kind}error" for kind in ("value", "key", "type", "index", "runtime", "os")))
-_TOKEN = re.compile(r"[a-z]+\d?")
+_TOKEN = re.compile(r"f1|r2|[a-z]+")
 _CAMEL = re.compile(r"[A-Z]?[a-z]+")
-_WITH_DIGIT = ("f1", "r2")
 
 
 def _tokens(name: str) -> list[str]:
     """The words of a name in lower case without digits: `mAP50-95` is `map`, `top1_acc` is `top`, `acc`."""
-    found = _TOKEN.findall(name.lower())
-    return [token if token in _WITH_DIGIT else token.rstrip("0123456789") for token in found]
+    return _TOKEN.findall(name.lower())
 
 
 def measured(name: str) -> bool:

@@ -81,10 +81,10 @@ class Attempts:
         part.replace(directory / names.LAUNCH)
         return directory
 
-    def launched_s_ago(self, key: AgentKey) -> float | None:
-        """Seconds since the launch file was written; None if there is none."""
+    def written_s_ago(self, key: AgentKey, name: str) -> float | None:
+        """Seconds since the launch file or the exit record was written; None if there is none. Raises: OSError."""
         try:
-            written_s = (self.directory(key) / names.LAUNCH).stat().st_mtime
+            written_s = (self.directory(key) / name).stat().st_mtime
         except FileNotFoundError:
             return None
         return abs(time.time() - written_s)  # with a clock set back it is old too: a second agent would find the lock taken

@@ -12,9 +12,10 @@ from trainmaster.engines.local.cgroups import Cgroups
 from trainmaster.engines.local.watch import Watcher
 from trainmaster.model.ids import AgentKey
 from trainmaster.ports.engine import Observation, Phase
-from trainmaster.wire import processes
+from trainmaster.wire import names, processes
 
 LAUNCH_S = 5.0  # after a launch this recent, an agent may still appear
+REPORT_S = 10.0  # after its exit record, an agent may so long report to a server that is slow
 
 
 class Observer:
@@ -78,10 +79,9 @@ class Observer:
 
     def _look(self, key: AgentKey) -> Observation | None:
         """The phase from the key's files; None if its agent is dead and `/proc` must be scanned."""
-        ended = self._ended(key)
-        if ended is not None:
+        ended, agent = self._ended(key), self.agent(key)
+        if ended is not None and not (ended.phase is Phase.ENDED and self._reports(key, agent)):
             return ended
-        agent = self.agent(key)
         if agent is None:
             return self._not_begun(key)
         if agent.alive:
@@ -95,6 +95,11 @@ class Observer:
         if agent.boot != processes.boot_id():
             return self._gone(key, "the machine was started again since")
         return None
+
+    def _reports(self, key: AgentKey, agent: Identity | None) -> bool:
+        """Whether the agent may still be sending its last points: an attempt ends once they are stored."""
+        written_s_ago = self._attempts.written_s_ago(key, names.EXIT)
+        return agent is not None and written_s_ago is not None and written_s_ago < REPORT_S and agent.alive
 
     def _ended(self, key: AgentKey) -> Observation | None:
         record = self._attempts.ended(key)
@@ -115,7 +120,7 @@ class Observer:
     def _not_begun(self, key: AgentKey) -> Observation | None:
         if self._attempts.is_foreign(key):
             return Observation(Phase.ABSENT, evidence="the directory belongs to another home")
-        launched_s_ago = self._attempts.launched_s_ago(key)
+        launched_s_ago = self._attempts.written_s_ago(key, names.LAUNCH)
         if self._watcher.watching(key) or self._attempts.lock_holder(key) is not None:
             return Observation(Phase.UNKNOWN, evidence="its agent is starting")
         if self._attempts.tombstone(key) is not None:

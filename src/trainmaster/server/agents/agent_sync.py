@@ -1,5 +1,6 @@
 """`POST /agent/sync`: an agent sends reports and gets orders. The busiest route of the api; it fences off older attempts."""
 
+import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from trainmaster.server.runtime.unsent_points import has_ended, is_gone
 from trainmaster.wire.messages import Order, SyncResponse
 
 _WAIT_MAX_S = 30.0
+_POINTS_FIRST_S = 1.0  # the report of an end waits so long for its points; a slow store of metrics must not hold devices
 _MANY = 5000  # points; larger lists are freed on the worker thread
 
 
@@ -31,21 +33,42 @@ async def sync(request: Request) -> bodies.Json:
         api.forget(key.job)
         job = await api.job(key.job)
     is_over = job is not None and over(job, key)
+    is_silent = is_over and await _is_silent(api, job, key)
+    storing = asyncio.ensure_future(_store_samples(api, content, is_silent))
+    try:
+        await _store_reports(api, content, is_over, storing)
+    finally:
+        await storing
+    wanted, is_stale = await _await_orders(api, key, body)
+    step = await _gang_step(api, key) if content.heartbeats else None
+    answer = SyncResponse(ack=content.ack, orders=wanted, version=version(wanted), stale=is_stale, gang_step=step)
+    return bodies.Json(answer)
+
+
+async def _store_samples(api: runtime.Runtime, content: agent_reports.SyncContent, is_silent: bool) -> None:
+    """Store the points and heartbeats."""
+    if (content.points or content.heartbeats) and not is_silent:
+        await api.samples.put([runtime.Sample(tuple(content.points), tuple(content.heartbeats))])
+
+
+async def _store_reports(
+    api: runtime.Runtime, content: agent_reports.SyncContent, is_over: bool, points: asyncio.Future[None]
+) -> None:
+    """Store the reports; of an attempt that is over, only that of its end.
+
+    The points of the message are stored before an end is: a user who waits for the end then reads the metrics.
+    """
     taken = [report for report in content.reports if not is_over or report["kind"] == "ended"]
-    rows = [NewRow(f"{key}:{report['n']}", AgentReport(str(key), report), content.now_s) for report in taken]
+    rows = [NewRow(f"{content.key}:{report['n']}", AgentReport(str(content.key), report), content.now_s) for report in taken]
     rows += api.fault_warnings.due(content, time.monotonic()) if not is_over else []
+    if any(report["kind"] == "ended" for report in taken):
+        await asyncio.wait({points}, timeout=_POINTS_FIRST_S)
     if any(report.get("environment") is not None for report in taken):
         async with api.blob_lock.shared():  # garbage collection must not remove a stored record before the row refers to it
             await _store_environments(api, taken)
             await api.accept(rows)
     elif rows:
         await api.accept(rows)
-    if (content.points or content.heartbeats) and not (is_over and await _is_silent(api, job, key)):
-        await api.samples.put([runtime.Sample(tuple(content.points), tuple(content.heartbeats))])
-    wanted, is_stale = await _await_orders(api, key, body)
-    step = await _gang_step(api, key) if content.heartbeats else None
-    answer = SyncResponse(ack=content.ack, orders=wanted, version=version(wanted), stale=is_stale, gang_step=step)
-    return bodies.Json(answer)
 
 
 async def _gang_step(api: runtime.Runtime, key: AgentKey) -> int | None:
