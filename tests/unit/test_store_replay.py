@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster import troubles
+from trainmaster.errors import OperationError
 from trainmaster.lifecycle import machine
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.events import (
@@ -25,7 +27,7 @@ from trainmaster.model.events import (
 )
 from trainmaster.model.job import Job, State
 from trainmaster.model.nodes import Node, NodeState
-from trainmaster.ports.store import ArtifactTotals, NewEvent, NoteQuery, Recorded
+from trainmaster.ports.store import ArtifactTotals, JobQuery, NewEvent, NoteQuery, Recorded
 from trainmaster.store.events import GENESIS, SqlEventStore
 from trainmaster.store.replay import replay, verify_chain
 from trainmaster.testing.cluster_rules_contract import SOME_RULES
@@ -149,6 +151,23 @@ def test_a_job_without_projection(store: SqlEventStore, tmp_path: Path) -> None:
     _live(store)
     _damage(tmp_path / "events.db", "DELETE FROM job WHERE id = 'job-2'")
     assert replay(store, _apply) == ["job job-2: in the log, not in the projection"]
+
+
+def test_a_damaged_row_of_an_ended_job_stops_nothing_and_is_named(store: SqlEventStore, tmp_path: Path) -> None:
+    """Control did not start: it reads the last ended jobs for its estimates."""
+    _live(store)
+    jobs = {id: replace(job, state=State.SUCCEEDED) for id in ("job-1", "job-2") if (job := store.job(id)) is not None}
+    ends = [NewEvent(id, None, CancelRequested("ada"), over=True) for id in jobs]
+    store.append(20.0, ends, jobs, [], 0)
+    assert [job.id for job in store.load_live().over] == ["job-1", "job-2"]
+    _damage(tmp_path / "events.db", "UPDATE job SET data = '{\"id\":\"job-1\",' || substr(data, 40) WHERE id = 'job-1'")
+    assert ([job.id for job in store.load_live().over], store.over_since(0)[0]) == (["job-2"], 2)
+    (trouble,) = troubles.own.said()
+    assert trouble.text.startswith("the record of a job in the event log cannot be read: it begins with '{\"id\":\"job-1\",")
+    with pytest.raises(OperationError, match="cannot be read") as told:
+        store.jobs(JobQuery())
+    assert told.value.hint == "tm doctor --replay names what is damaged, and tm restore DIR brings back a backup"
+    assert [line[:48] for line in replay(store, _apply) if "job-1" in line] == ["job job-1: the record of a job in the event log "]
 
 
 def test_artifacts_and_notes_are_compared_too(store: SqlEventStore, tmp_path: Path) -> None:

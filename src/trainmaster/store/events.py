@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, insert, select
 
+from trainmaster import troubles
+from trainmaster.errors import OperationError
 from trainmaster.lifecycle.clock_steps import moved_attempt
 from trainmaster.model.events import ClockSet
 from trainmaster.model.job import Attempt, Job
@@ -36,6 +38,7 @@ _SELECT_HEAD = select(_head.c.last_seq, _head.c.last_now_s, _head.c.last_hash, _
 
 
 _DECODED = 500  # jobs that are kept as they were decoded, about 10 MB
+_QUOTED_MAX = 60  # characters of a damaged row
 
 
 class ChainRow(NamedTuple):
@@ -123,7 +126,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
             rules = read_rules(connection)
             ended, over = _read_over(connection)
         return Live(
-            jobs=tuple(load(Job, data) for data in jobs),
+            jobs=tuple(map(_loaded, jobs)),
             nodes=tuple(nodes),
             last_seq=head.last_seq,
             last_now_s=head.last_now_s,
@@ -143,7 +146,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         """See the port."""
         with self._database.reading() as connection:
             data = connection.scalar(_SELECT_JOB, {"job": job_id})
-        return None if data is None else load(Job, data)
+        return None if data is None else _loaded(data)
 
     def jobs_by_id(self, ids: Sequence[str]) -> dict[str, Job]:
         """See the port. Linear in `ids`, a few microseconds each."""
@@ -151,7 +154,7 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         with self._database.reading() as connection:
             for at in range(0, len(ids), ASKED):
                 query = select(_job.c.id, _job.c.data).where(_job.c.id.in_(ids[at : at + ASKED]))
-                found.update((id, load(Job, data)) for id, data in connection.execute(query))
+                found.update((id, _loaded(data)) for id, data in connection.execute(query))
         return found
 
     def jobs(self, query: JobQuery) -> list[Job]:
@@ -159,14 +162,14 @@ class SqlEventStore(JobFinder, RecordReader, LedgerReader):
         are. Where several of these are given, it is linear in the jobs that match one of them."""
         with self._database.reading() as connection:
             rows = connection.scalars(page(connection, query)).all()
-        return [_decoded(data) for data in rows] if len(rows) <= _DECODED else [load(Job, data) for data in rows]
+        return list(map(_decoded if len(rows) <= _DECODED else _loaded, rows))
 
     def changed_since(self, after_seq: int) -> list[Job]:
         """See the port. Linear in the events after `after_seq`."""
         told = select(_event.c.job).where(_event.c.seq > after_seq, _event.c.job.is_not(None)).distinct()
         with self._database.reading() as connection:
             found = connection.scalars(select(_job.c.data).where(_job.c.id.in_(told))).all()
-        return [load(Job, data) for data in found]
+        return list(map(_loaded, found))
 
     def attempts(self, job_id: str) -> list[Attempt]:
         """See the port."""
@@ -260,7 +263,13 @@ def _read_over(connection: Connection, count: int = 0) -> tuple[int, list[Job]]:
     remembered = _over.join(_job, _job.c.id == _over.c.job)
     used = _over.c.number > max(count, forgotten(ended))
     query = select(_job.c.data).select_from(remembered).where(used).order_by(_over.c.number)
-    return ended, [load(Job, data) for data in connection.scalars(query)]
+    jobs = []
+    for data in connection.scalars(query):
+        try:
+            jobs.append(_loaded(data))
+        except OperationError as error:  # estimates do without it, and no other job waits for its repair
+            troubles.say("damaged job", f"{error}; {error.hint}")
+    return ended, jobs
 
 
 def _write_over(connection: Connection, events: Sequence[NewEvent]) -> None:
@@ -274,7 +283,17 @@ def _write_over(connection: Connection, events: Sequence[NewEvent]) -> None:
 @lru_cache(_DECODED)
 def _decoded(data: str) -> Job:
     """A listed job. Nobody changes one, and most of a list is as it was the last time."""
-    return load(Job, data)
+    return _loaded(data)
+
+
+def _loaded(data: str) -> Job:
+    """Raises: OperationError if the row is damaged."""
+    try:
+        return load(Job, data)
+    except ValueError as error:
+        what = f"the record of a job in the event log cannot be read: it begins with {data[:_QUOTED_MAX]!r}"
+        advice = "tm doctor --replay names what is damaged, and tm restore DIR brings back a backup"
+        raise OperationError(what, advice) from error
 
 
 def _job_row(job: Job) -> dict[str, object]:

@@ -3,10 +3,12 @@
 No decision is made again: the life cycle's `apply` is passed in and only folds the recorded events.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from trainmaster.errors import OperationError
 from trainmaster.lifecycle.clock_steps import moved_attempt as moved
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.cluster import Cluster
@@ -124,11 +126,11 @@ def replay(store: Projections, apply: ApplyJob, apply_node: ApplyNode | None = N
             ledger.take(enter(None if recorded.job is None else jobs[recorded.job], recorded))
     differences = []
     for job_id, job in jobs.items():
-        differences += _compare(f"job {job_id}", job, store.job(job_id))
+        differences += _compare_job(job, store)
         numbered = sorted(attempts.get(job_id, {}).items())
         differences += _compare(f"attempts of {job_id}", [attempt for _, attempt in numbered], store.attempts(job_id))
         differences += _compare(f"labels of {job_id}", labels_of(job), store.labels(job))
-    differences += [f"job {job.id}: the log has no event of it" for job in _all_jobs(store) if job.id not in jobs]
+    differences += _unlogged(store, jobs)
     differences += record.differences(store, list(jobs))
     differences += _compare("jobs that are over", over[forgotten(len(over)) :], [job.id for job in store.over_since(0)[1]])
     if enter is not None:
@@ -237,11 +239,21 @@ def _all_events(store: Projections) -> Iterator[Recorded]:
         seq = page[-1].seq
 
 
-def _all_jobs(store: Projections) -> Iterator[Job]:
-    before: int | None = None
-    while page := store.jobs(JobQuery(limit=_PAGE, before_seq=before)):
-        yield from page
-        before = page[-1].seq
+def _unlogged(store: Projections, logged: Mapping[str, Job]) -> list[str]:
+    """The jobs that are only in the projection. None are looked for if a row cannot be read, which `_compare_job` reports."""
+    found, before = [], None
+    with suppress(OperationError):
+        while page := store.jobs(JobQuery(limit=_PAGE, before_seq=before)):
+            found += [f"job {job.id}: the log has no event of it" for job in page if job.id not in logged]
+            before = page[-1].seq
+    return found
+
+
+def _compare_job(job: Job, store: Projections) -> list[str]:
+    try:
+        return _compare(f"job {job.id}", job, store.job(job.id))
+    except OperationError as error:
+        return [f"job {job.id}: {error}"]
 
 
 def _compare(what: str, replayed: object, stored: object) -> list[str]:
