@@ -106,7 +106,8 @@ def _value(option: str, value: Any) -> Any:
             return dict(value)
         texts = [value] if isinstance(value, str) else value
         pairs = dict(_pair(option, text) for text in texts)
-        return {name: _scalar(text) for name, text in pairs.items()} if option in _PAIRS_OF_SCALARS else pairs
+        # `--set e=` is an empty text, as in a shell; YAML would say null
+        return {name: text and _scalar(text) for name, text in pairs.items()} if option in _PAIRS_OF_SCALARS else pairs
     if option in ("artifacts", "notify"):
         return [value] if isinstance(value, str) else list(value)
     if option == "gpus" and isinstance(value, str) and "," in value:
