@@ -21,7 +21,7 @@ from trainmaster.client.code_copy.gather import Limits, gather, pack_zip
 from trainmaster.client.code_copy.listing import Aside, git_state
 from trainmaster.client.goes_along import ALL
 from trainmaster.client.origin import origin
-from trainmaster.errors import OperationError, TooLargeError
+from trainmaster.errors import OperationError, TooLargeError, UsageError
 from trainmaster.model.spec import Origin
 
 __all__ = ["own_cache"]  # a fixture that holds for every test here
@@ -238,6 +238,8 @@ def test_origin(tmp_path: Path) -> None:
     variables = {"PATH": "/bin", "TZ": "UTC"}
     expected = Origin(user, host, str(tmp_path), platform.python_version(), variables, "abc", True, umask=0o027)
     assert Origin(**found) == expected
+    with pytest.raises(UsageError, match=r"the path of the work directory is not UTF-8 text: b'/data/caf\\xe9'"):
+        origin(Path(os.fsdecode(b"/data/caf\xe9")))
 
 
 def test_a_file_that_cannot_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

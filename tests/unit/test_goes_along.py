@@ -46,7 +46,8 @@ def test_a_package_in_src_is_imported_from_the_work_directory_itself(tmp_path: P
 
 def test_all_that_goes_along_as_text() -> None:
     along = {
-        "copied": [{"path": name, "bytes": 1000} for name in ("a.py", "pkg/b.py", "pkg/c/d.py")],
+        "copied": [{"path": name, "bytes": 1000} for name in ("a.py", "pkg/b.py", "pkg/c/d.py")]
+        + [{"path": name, "bytes": 0} for name in ("pkg/empty/", "results/")],
         "linked": [{"path": f"d{number:02}", "why": "git ignores it"} for number in range(14)],
         "left_out": [{"path": ".env", "why": "credentials may be in it"}], "note": "git is not installed",
         "variables": {"shell": ["PATH"], "job": ["A"]}, "editable": {"mine": "/src/mine"},
@@ -55,6 +56,7 @@ def test_all_that_goes_along_as_text() -> None:
         "note      git is not installed",
         "copied         2 kB  pkg/  (2 files)",
         "               1 kB  a.py",
+        "                0 B  results/  (empty)",
         "linked    d00, d01, d02, d03, d04, d05, d06, d07, d08, d09, d10, d11 and 2 more  (git ignores it)",
         "left out  .env  (credentials may be in it)",
         "imports   mine from /src/mine  (an editable install, not copied)",

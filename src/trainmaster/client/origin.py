@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainmaster.errors import UsageError
 from trainmaster.home import account_name
 
 RECORDED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TZ")
@@ -34,14 +35,18 @@ def origin(
 ) -> dict[str, Any]:
     """User, host, directory and environment of a submit (`model.spec.Origin`).
 
-    `git` is (commit, dirty), from `Gathered` or `git_state`.
+    `git` is (commit, dirty), from `Gathered` or `git_state`. Raises: UsageError if the directory's name is not UTF-8.
     """
     environment = os.environ if environment is None else environment
     commit, dirty = git
+    directory = os.path.abspath(workdir)
+    if not _is_text(directory):
+        said = f"the path of the work directory is not UTF-8 text: {os.fsencode(directory)!r}"
+        raise UsageError(said, "rename the directory, or submit from another one")
     return {
         "user": account_name(),
         "host": socket.gethostname(),
-        "directory": os.path.abspath(workdir),
+        "directory": directory,
         "python": platform.python_version(),
         "variables": {name: environment[name] for name in RECORDED if name in environment and _is_text(environment[name])},
         "git_commit": commit,

@@ -30,18 +30,24 @@ def draw(along: Mapping[str, Any]) -> list[str]:
 
 def _copied(files: list[dict[str, Any]]) -> list[str]:
     """The files and directories at the top, the largest first."""
-    groups: dict[str, list[int]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for one in files:
         top, inside, _ = one["path"].partition("/")
-        groups.setdefault(top + inside, []).append(one["bytes"])
-    rows = sorted(groups.items(), key=lambda row: (-sum(row[1]), row[0]))
-    told = [f"{human.size(sum(sizes)):>9}  {name}{_count(name, sizes)}" for name, sizes in rows[:_ROWS]]
-    more = [f"{human.size(sum(sum(sizes) for _, sizes in rows[_ROWS:])):>9}  in {len(rows) - _ROWS:,} more"]
+        groups.setdefault(top + inside, []).append(one)
+    rows = sorted(((_size(group), name, group) for name, group in groups.items()), key=lambda row: (-row[0], row[1]))
+    told = [f"{human.size(size):>9}  {name}{_count(name, group)}" for size, name, group in rows[:_ROWS]]
+    more = [f"{human.size(sum(size for size, _, _ in rows[_ROWS:])):>9}  in {len(rows) - _ROWS:,} more"]
     return _under("copied", [*told, *(more if len(rows) > _ROWS else [])])
 
 
-def _count(name: str, sizes: list[int]) -> str:
-    return f"  ({human.plural(len(sizes), 'file')})" if name.endswith("/") else ""
+def _size(group: list[dict[str, Any]]) -> int:
+    return sum(one["bytes"] for one in group)
+
+
+def _count(name: str, group: list[dict[str, Any]]) -> str:
+    """The number of files in a directory. Empty directories in it, whose paths end with a slash, are none."""
+    files = sum(not one["path"].endswith("/") for one in group)
+    return "" if not name.endswith("/") else f"  ({human.plural(files, 'file')})" if files else "  (empty)"
 
 
 def _named(paths: list[str]) -> str:
