@@ -31,6 +31,13 @@ for step in range(begin, 41):
         os._exit(1)
 """
 NAN = "for step in range(1, 9): print(f'step {step} loss {1 / step if step < 4 else float(chr(110) + chr(97) + chr(110))}', flush=True)"
+ANEW = """
+import os
+again = os.environ["TRAINMASTER_ATTEMPT"] != "1"
+for step in range(1, 4 if again else 26):
+    print(f"step {step} loss {1 / step}", flush=True)
+os._exit(0 if again else 1)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +90,10 @@ def test_since_when_a_loss_is_nan_and_what_it_was_before(tm: Tm) -> None:
     assert any("loss nan since step 4" in row for row in tm.ok("ps").splitlines())
     tm.ok("run", "--name", "good", "--", "python", "-c", NAN.replace(" if step < 4 else float(chr(110) + chr(97) + chr(110))", ""))
     assert said.removeprefix("loss ") in tm.ok("compare", "bad", "good")
+
+
+def test_the_best_value_is_not_one_of_lost_work(tm: Tm) -> None:
+    tm.ok("run", "--name", "anew", "--", "python", "-c", ANEW)
+    assert "best 0.3333 at step 3" in tm.ok("show", "anew")
+    rows = [line.split(",") for line in tm.ok("metrics", "anew", "--csv").splitlines()[1:]]
+    assert [(int(row[2]), int(row[-1])) for row in rows] == [*((step, 2) for step in (1, 2, 3)), *((step, 1) for step in range(4, 26))]

@@ -11,6 +11,8 @@ from trainmaster.client.code_copy.gather import gather
 from trainmaster.errors import UsageError
 from trainmaster.model.options.placeholders import filled, names_in, unread, values_of
 from trainmaster.model.spec import JobSpec, Origin, Role
+from trainmaster.spec.document import from_mapping
+from trainmaster.spec.shorthand import from_options
 from trainmaster.testing.builders import spec
 
 VALUES = {"lr": "0.5", "text": "it's \"a\" $HOME `b` \\", "index": "7"}
@@ -116,3 +118,7 @@ def test_a_parameter_that_nothing_reads_is_refused_or_noted() -> None:
         "write {seed} where the command takes it: tm run --set seed=… -- python train.py --seed {seed}   "
         "only to record it: --add-param seed=…",
     )
+
+
+def test_a_parameter_without_a_value_is_an_empty_text() -> None:
+    assert from_mapping(from_options({"params": ["none=", "null=null"]}, ["true"])).params == {"none": "", "null": None}

@@ -13,7 +13,7 @@ from trainmaster.model.job import Attempt, NodeRun, Outcome, State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
 from trainmaster.model.progress import Progress
-from trainmaster.recovery.resumption import Evidence, Word, evidence
+from trainmaster.recovery.resumption import Evidence, Word, evidence, lost_work
 from trainmaster.testing.builders import job, placed
 
 SEEN, AGAINST, UNKNOWN = Word.SEEN, Word.AGAINST, Word.UNKNOWN
@@ -123,6 +123,30 @@ def test_what_is_said_of_an_attempt_that_was_given_a_checkpoint(before: Attempt,
 )
 def test_an_attempt_without_a_checkpoint_may_go_on_by_itself(again: Attempt, expected: dict[int, Evidence]) -> None:
     assert evidence([first(EVERY), again]) == expected
+
+
+@pytest.mark.parametrize(
+    ("attempts", "expected"),
+    [
+        ([first(EVERY)], ()),
+        ([first(EVERY), attempt(2, Progress(EVERY, 30))], ((2, 1),)),  # from the beginning
+        ([first(EVERY), attempt(2, None)], ()),
+        ([first(EVERY), attempt(2, Progress((56, 57), 60))], ((2, 56),)),  # it went on by itself
+        ([first(EVERY), given(Progress((51, 52), 60))], ((2, 51),)),
+        ([first(EVERY), given(Progress(EVERY, 30))], ((2, 1),)),
+        ([first(EVERY), given(Progress((50, 1, 2), 9, fell_to=1))], ((2, 1),)),
+        ([first((0, 1, 2)), given(losses((0, 1, 2), 0.34))], ()),  # weights loaded, counter from 0
+        ([first(EVERY), given(Progress(EVERY, 9, sdk="loaded"))], ()),
+        ([first(EVERY), given(Progress((20, 21), 30))], ()),  # not known where it began
+        ([first(EVERY), given(Progress((51, 52), 60)), attempt(3, Progress(EVERY, 9))], ((3, 1),)),
+        (
+            [first(EVERY), attempt(2, Progress(EVERY, 55)), replace(given(Progress((51, 52), 60)), number=3)],
+            ((2, 1), (3, 51)),
+        ),
+    ],
+)  # fmt: skip
+def test_which_work_was_lost(attempts: list[Attempt], expected: tuple[tuple[int, int], ...]) -> None:
+    assert lost_work(attempts) == expected
 
 
 def test_logs_of_older_versions_know_the_first_and_last_step_only() -> None:

@@ -260,10 +260,6 @@ def test_every_option_reaches_its_field() -> None:
     assert from_mapping(from_options(options, ["python train.py --epochs 20"])) == FULL_SPEC
 
 
-def test_a_parameter_without_a_value_is_an_empty_text() -> None:
-    assert from_mapping(from_options({"params": ["none=", "null=null"]}, ["true"])).params == {"none": "", "null": None}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"gpu": 1}, "there is no option 'gpu'; did you mean 'gpus'?"), ({"env": ["A"]}, "env: expected NAME=VALUE, got 'A'")],

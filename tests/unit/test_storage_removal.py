@@ -20,7 +20,7 @@ from trainmaster.lifecycle.pending import pending
 from trainmaster.model.checkpoints import Checkpoint, Part
 from trainmaster.model.commands import GiveUpBytes
 from trainmaster.model.events import BytesGivenUp, BytesRemoved
-from trainmaster.model.job import Job, State
+from trainmaster.model.job import Attempt, Job, State
 from trainmaster.model.storage_kinds import OF_ENDED, StorageKind
 from trainmaster.ports.store import MetricPoint
 from trainmaster.server.storage import disk_usage, retention
@@ -178,6 +178,9 @@ class Events:
 
     def job(self, id: str) -> Job | None:
         return self.jobs.get(id)
+
+    def attempts(self, id: str) -> list[Attempt]:
+        return []
 
 
 def due(home: Home, jobs: list[Job], now_s: float, **settings: float) -> list[GiveUpBytes]:

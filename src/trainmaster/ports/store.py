@@ -329,6 +329,10 @@ class HeartbeatRow:
     at_s: float = 0.0  # send time on the agent's monotonic clock
 
 
+LostWork = tuple[tuple[int, int], ...]
+"""(attempt, step): it began at this step, so what earlier attempts did from there on is lost. Curves leave its points out."""
+
+
 class MetricStore(Protocol):
     """Metric points and heartbeats: not events; group-committed, and fenced by attempt."""
 
@@ -343,7 +347,7 @@ class MetricStore(Protocol):
         """Refuse points of `job` below `attempt` from now on."""
         ...
 
-    def series(self, job: str, name: str, limit: int = 2000) -> list[tuple[int, float]]:
+    def series(self, job: str, name: str, limit: int = 2000, lost: LostWork = ()) -> list[tuple[int, float]]:
         """(step, value) of the lowest rank that has the metric, by step (else numbered from 0), thinned evenly to `limit`."""
         ...
 
@@ -351,7 +355,7 @@ class MetricStore(Protocol):
         """(step, value, time_s, attempt) of the same curve, not thinned: those of steps after `after`."""
         ...
 
-    def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:
+    def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int, float, float] | None:
         """(step, value, time_s) of the smallest or largest value, of the same rank as in `series`. NaN is never best."""
         ...
 
@@ -367,7 +371,7 @@ class MetricStore(Protocol):
         """Jobs that have, or had, a curve: by id, after `after`."""
         ...
 
-    def thin(self, job: str, keep: int) -> int:
+    def thin(self, job: str, keep: int, lost: LostWork = ()) -> int:
         """Thin each curve with more than twice `keep` points to about `keep`, with its best. Returns the number removed."""
         ...
 

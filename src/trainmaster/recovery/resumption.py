@@ -51,7 +51,7 @@ _NO_SIGN = _Sign()
 
 def evidence(attempts: Sequence[Attempt]) -> dict[int, Evidence]:
     """By number, for each attempt that was given a checkpoint. One that was given none has an entry if its steps go on."""
-    begun = next((shown for a in attempts if a.restored is None and (shown := progress_of(a)).steps), Progress())
+    begun = _begun(attempts)
     found: dict[int, Evidence] = {}
     before = Progress()
     for attempt in attempts:
@@ -64,6 +64,25 @@ def evidence(attempts: Sequence[Attempt]) -> dict[int, Evidence]:
     return found
 
 
+def lost_work(attempts: Sequence[Attempt]) -> tuple[tuple[int, int], ...]:
+    """(attempt, its first step) for each attempt whose steps say where it began: earlier work from there on is lost.
+
+    Nothing is lost by an attempt of which that is unknown: its steps may count from 0 with the weights loaded.
+    """
+    seen, begun, before = evidence(attempts), _begun(attempts), Progress()
+    found: list[tuple[int, int]] = []
+    for attempt in attempts:
+        shown, at = progress_of(attempt), attempt.given or Progress()
+        reached = _reached(before.last_step) if attempt.restored is None else _reached(attempt.resumed_from_step, at.last_step)
+        on = _by_steps(attempt, begun, reached).speaks
+        again = on is False and (attempt.restored is None or seen[attempt.number].word is Word.AGAINST)
+        if attempt.number > 1 and (on or again):
+            first = shown.steps[0] if shown.fell_to is None else min(shown.steps[0], shown.fell_to)
+            found = [*(one for one in found if one[1] < first), (attempt.number, first)]
+        before = shown if shown.steps else before
+    return tuple(found)
+
+
 def progress_of(attempt: Attempt) -> Progress:
     """What the program has shown in an attempt. Logs of older versions know its first and last step."""
     outcomes = [node.outcome for node in attempt.nodes if node.outcome is not None]
@@ -74,6 +93,11 @@ def progress_of(attempt: Attempt) -> Progress:
     first = min((o.first_step for o in outcomes if o.first_step is not None), default=None)
     last = max((o.last_step for o in outcomes if o.last_step is not None), default=None)
     return Progress(() if first is None else (first,), last)
+
+
+def _begun(attempts: Sequence[Attempt]) -> Progress:
+    """What the attempt showed that began without a checkpoint."""
+    return next((shown for a in attempts if a.restored is None and (shown := progress_of(a)).steps), Progress())
 
 
 def _given(attempt: Attempt, begun: Progress) -> Evidence:

@@ -4,6 +4,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -60,6 +61,30 @@ class MetricStoreContract:
         metrics.write([point(step, 1.0) for step in range(4)], [])
         metrics.write([point(2, 2.0, attempt=2), point(2, 3.0, attempt=2), point(3, 4.0, attempt=2)], [])
         assert metrics.series("digits-1", "loss") == [(0, 1.0), (1, 1.0), (2, 3.0), (3, 4.0)]
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_points_of_lost_work_are_left_out(self, metrics: MetricStore, seed: int) -> None:
+        """A curve and its best are those of the points that no later attempt has begun before."""
+        random = Random(seed)
+        stored: dict[int, tuple[int, float]] = {}  # step -> attempt, value
+        lost: list[tuple[int, int]] = []
+        for attempt in range(1, random.randint(2, 5)):
+            begin = random.randint(0, 60)
+            told = {begin + 3 * n: float(random.randint(0, 9)) for n in range(random.randint(1, 20))}
+            metrics.write([point(step, value, attempt) for step, value in told.items()], [])
+            stored |= {step: (attempt, value) for step, value in told.items()}
+            lost += [(attempt, begin)] if attempt > 1 and random.random() < 0.8 else []
+        gone = {step for step, (of, _) in stored.items() if any(of < attempt and step >= first for attempt, first in lost)}
+        kept = [(step, stored[step][1]) for step in sorted(stored.keys() - gone)]
+        assert metrics.series("digits-1", "loss", 1000, tuple(lost)) == kept
+        thin = metrics.series("digits-1", "loss", 7, tuple(lost))
+        assert set(thin) <= set(kept)
+        assert (len(thin) <= 7, thin[0], thin[-1]) == (True, kept[0], kept[-1])
+        for largest in (False, True):
+            best = metrics.best("digits-1", "loss", largest, tuple(lost))
+            assert best is not None
+            assert best[1] == (max if largest else min)(value for _, value in kept)
+        assert len(metrics.points("digits-1", "loss", None, 1000)) == len(stored)
 
     def test_below_the_fence_is_refused_and_counted(self, metrics: MetricStore, open_metrics: OpenMetrics) -> None:
         assert metrics.write([point(1, 1.0, attempt=2), point(2, 9.0, attempt=1)], []) == 1

@@ -37,6 +37,7 @@ from trainmaster.server.http.unchanged import answers_of
 from trainmaster.server.jobs import queue
 from trainmaster.server.jobs.start_waits import outlook
 from trainmaster.server.record.artifacts import kept_by
+from trainmaster.server.record.curves import Curves
 from trainmaster.server.record.divergence import LISTED, diverged
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import models
@@ -197,7 +198,10 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
 
 @router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=models.answers(models.Series))
 def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Query(max_length=NAMES_MAX)] = None) -> bodies.Json:
-    """Values by step, evenly thinned, the more metrics the more. All metrics (at most 1000), or those in `name`."""
+    """Values by step, evenly thinned, the more metrics the more. All metrics (at most 1000), or those in `name`.
+
+    Without the points of lost work: of attempts from the step on at which a later one began. `/points` has them too.
+    """
     api = runtime.of(request)
     job = find(api, ref).job
     metrics = api.services.metrics
@@ -206,7 +210,8 @@ def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Quer
         words = f"{job.id} has {len(names)} metrics; {NAMES_MAX} at most are told at once"
         raise UsageError(words, "say which: ?name=loss&name=acc")
     each = min(_SERIES_MAX, _POINTS_MAX // max(1, len(names)))
-    return bodies.Json({"series": {one: [list(point) for point in metrics.series(job.id, one, each)] for one in names}})
+    curves = Curves(api.services.events, metrics)
+    return bodies.Json({"series": {one: [list(point) for point in curves.series(job, one, each)] for one in names}})
 
 
 @router.get("/jobs/{ref}/points", summary="Metric points", response_model=None, responses=models.answers(PointPage))

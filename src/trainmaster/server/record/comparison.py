@@ -16,6 +16,7 @@ from trainmaster.errors import NotFoundError, TrainmasterError, UsageError
 from trainmaster.model.job import Job
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NAMES_MAX, TEXT_MAX, Metric
+from trainmaster.server.record.curves import Curves
 from trainmaster.server.record.differences import Compared, Run, compare
 from trainmaster.server.record.divergence import compared
 from trainmaster.server.record.provenance import environment
@@ -60,9 +61,10 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     runs = _runs(services, jobs)
     last = services.metrics.last([job.id for job in jobs])
     names = _metrics(last, query.metric)
-    stand, ids = rank_metrics(services.metrics, jobs, names, last), [job.id for job in jobs]
+    read = Curves(services.events, services.metrics)
+    stand, ids = rank_metrics(read, jobs, names, last), [job.id for job in jobs]
     drawn = query.metric or [one.name for one in stand if one.primary]
-    curves = {name: [_curve(services, job.id, name, query.points) for job in jobs] for name in drawn}
+    curves = {name: [[list(point) for point in read.series(job, name, query.points)] for job in jobs] for name in drawn}
     answer = {
         "jobs": [_run_view(job) for job in jobs],
         **_fields(compare(runs, query.all)),
@@ -142,10 +144,6 @@ def _metrics(last: Mapping[str, Mapping[str, Any]], asked: Sequence[str] | None)
             others = f"known: {', '.join(known[:20])}" if known else "none of them has reported any"
             raise NotFoundError(f"no run here has a metric {name!r}", f"did you mean {near[0]}?" if near else others)
     return list(dict.fromkeys(asked))
-
-
-def _curve(services: Services, job: str, name: str, points: int) -> list[list[float]]:
-    return [list(point) for point in services.metrics.series(job, name, points)]
 
 
 def _fields(compared: Compared) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from itertools import islice
 from trainmaster.model.job import Action, Attempt, Job, State
 from trainmaster.model.spec import Mode
 from trainmaster.ports.store import Note
-from trainmaster.server.record.ranking import Best
+from trainmaster.server.record.curves import Best
 
 _ID = re.compile(r"(?<![\w./-])([A-Za-z0-9][\w.-]*-[0-9]+)(?![\w/-]|\.\w)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

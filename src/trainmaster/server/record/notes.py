@@ -19,6 +19,7 @@ from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import idempotency_key
 from trainmaster.server.http.parameters import TEXT_MAX, Text
 from trainmaster.server.http.permissions import check_own
+from trainmaster.server.record.curves import Curves
 from trainmaster.server.record.logbook import (
     TEXT_MAX_BYTES,
     Entry,
@@ -127,8 +128,8 @@ def _bests(api: runtime.Runtime, experiment: str) -> list[Entry]:
     if primary is None:
         return []
     mode = mode_of(jobs[::-1], primary) or Mode.MIN
-    have = [job.id for job in jobs if primary in last.get(job.id, {})]
-    best = {id: found for id in have if (found := metrics.best(id, primary, mode is Mode.MAX)) is not None}
+    have, curves = [job for job in jobs if primary in last.get(job.id, {})], Curves(api.services.events, metrics)
+    best = {job.id: found for job in have if (found := curves.best(job, primary, mode is Mode.MAX)) is not None}
     return best_entries(jobs, primary, mode, best)
 
 

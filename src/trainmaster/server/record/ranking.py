@@ -8,12 +8,11 @@ from typing import Any
 from trainmaster.model.job import Job
 from trainmaster.model.metric_modes import guessed_mode
 from trainmaster.model.spec import Mode
-from trainmaster.ports.store import MetricStore
+from trainmaster.server.record.curves import Best, Curves
 
 _USUAL = ("loss", "train_loss", "train/loss")  # the primary metric if no spec names one
 
 Last = tuple[int | None, float, float]  # step, value, time_s
-Best = tuple[int, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def mode_of(jobs: Sequence[Job], name: str) -> Mode | None:
 
 
 def rank_metrics(
-    metrics: MetricStore, jobs: Sequence[Job], names: Sequence[str], last: Mapping[str, Mapping[str, Last]]
+    curves: Curves, jobs: Sequence[Job], names: Sequence[str], last: Mapping[str, Mapping[str, Last]]
 ) -> list[MetricRanking]:
     """Rank `names`, the primary metric first. `last` is the result of `MetricStore.last`. Reads all points of the metrics."""
     primary = primary_of(jobs, names)
@@ -71,7 +70,7 @@ def rank_metrics(
         best: list[Best | None] = [None] * len(jobs)
         if mode is not None:
             largest = mode is Mode.MAX
-            best = [metrics.best(job.id, name, largest) if at is not None else None for job, at in zip(jobs, mine, strict=True)]
+            best = [curves.best(job, name, largest) if at is not None else None for job, at in zip(jobs, mine, strict=True)]
         found.append(MetricRanking(name, mode, name == primary, mine, best))
     return found
 

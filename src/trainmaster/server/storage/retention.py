@@ -13,9 +13,11 @@ from trainmaster.model.commands import GiveUpBytes
 from trainmaster.model.job import Job
 from trainmaster.model.storage_kinds import ATTEMPTS_KEPT, StorageKind
 from trainmaster.ports.store import EventStore, MetricStore, NewRow
+from trainmaster.recovery.resumption import lost_work
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.runtime.workers import LONG
 from trainmaster.server.storage import disk_usage
+from trainmaster.server.views.resources import all_attempts
 
 BY = "retention"
 DAY_S = 86400.0
@@ -66,7 +68,8 @@ class Retention:
                 metrics.thin(id, 0)
                 removed.append(id)
             elif limit_s and now_s - job.ended_s > limit_s:
-                metrics.thin(id, int(self._settings.metrics_points))
+                lost = lost_work(all_attempts(job, self._events.attempts(id)))
+                metrics.thin(id, int(self._settings.metrics_points), lost)
             else:
                 continue
             self._thinned.add(id)

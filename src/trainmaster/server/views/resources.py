@@ -118,12 +118,17 @@ def job_view(job: Job, points: Points, reason: str) -> View:
     }
 
 
-def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: str, work: Sequence[str]) -> View:
-    """A job in full detail."""
+def all_attempts(job: Job, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The recorded attempts of a job, in order, with the newest as the job has it."""
     known = {attempt.number: attempt for attempt in attempts}
     if job.attempt is not None:
         known[job.attempt.number] = job.attempt
-    numbered = [known[number] for number in sorted(known)]
+    return [known[number] for number in sorted(known)]
+
+
+def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: str, work: Sequence[str]) -> View:
+    """A job in full detail."""
+    numbered = all_attempts(job, attempts)
     seen = resumption.evidence(numbered)
     standing = {
         name: {"step": step, "value": value, "time_s": time_s} for name, (step, value, time_s) in sorted(points.items())

@@ -2,10 +2,13 @@
 
 import math
 import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, literal, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, bindparam, func, literal, select
+
+from trainmaster.ports.store import LostWork
 
 Curve = list[tuple[int, float]]
 Divergence = tuple[int | None, tuple[int, float] | None]  # since which position, and the finite point before; None: too far
@@ -13,32 +16,37 @@ Divergence = tuple[int | None, tuple[int, float] | None]  # since which position
 _LAST = 2**63 - 1
 
 
-def read_curve(connection: Connection, points: Table, series: int, limit: int) -> Curve:
-    """Up to `limit` points of a series by position (the table's second key), with the first and the last."""
+def read_curve(connection: Connection, points: Table, series: int, limit: int, lost: LostWork = ()) -> Curve:
+    """Up to `limit` points of a series by position (the table's second key), with the first and the last.
+
+    Linear in `limit`; in the points of the series if work is lost, or if their positions are uneven.
+    """
     position = points.primary_key.columns.values()[1]
-    of_series = points.c.series == series
+    mine = _mine(points, series, lost)
     if limit < 1:
         return []
-    everything = select(position, points.c.value).where(of_series)
-    if connection.scalar(select(position).where(of_series).order_by(position).limit(1).offset(limit)) is None:
+    everything = select(position, points.c.value).where(*mine)
+    if connection.scalar(select(position).where(*mine).order_by(position).limit(1).offset(limit)) is None:
         return _curve(connection.execute(everything.order_by(position)).all())
     if limit == 1:
         return _curve(connection.execute(everything.order_by(position.desc()).limit(1)).all())
-    thinned = _thin_by_position(connection, points, series, limit)
+    thinned = [] if lost else _thin_by_position(connection, points, series, limit)
     if len(thinned) < limit // 2:  # the positions themselves are uneven
-        thinned = _thin_by_count(connection, points, series, limit)
+        thinned = _thin_by_count(connection, points, mine, limit)
     return thinned
 
 
-def read_best(connection: Connection, points: Table, series: int, largest: bool) -> tuple[int, float, float] | None:
+def read_best(
+    connection: Connection, points: Table, series: int, largest: bool, lost: LostWork = ()
+) -> tuple[int, float, float] | None:
     """(position, value, time_s) of the smallest or largest value, the first of equals. Reads the whole series.
 
     NaN is never best; None if there is no other value.
     """
     position = points.primary_key.columns.values()[1]
-    of_series = (points.c.series == series, points.c.value.is_not(None))
+    valued = (*_mine(points, series, lost), points.c.value.is_not(None))
     by_value = points.c.value.desc() if largest else points.c.value
-    query = select(position, points.c.value, points.c.time_s).where(*of_series).order_by(by_value, position).limit(1)
+    query = select(position, points.c.value, points.c.time_s).where(*valued).order_by(by_value, position).limit(1)
     row = connection.execute(query).one_or_none()
     return None if row is None else (row[0], row[1], row[2])
 
@@ -94,13 +102,19 @@ def _nearest_to_marks(points: Table) -> Select[Any]:
     return select(position, points.c.value).where(*wanted).order_by(position)
 
 
-def _thin_by_count(connection: Connection, points: Table, series: int, limit: int) -> Curve:
+def _mine(points: Table, series: int, lost: LostWork) -> list[ColumnElement[bool]]:
+    """The points of a series, without those of lost work."""
+    position = points.primary_key.columns.values()[1]
+    return [points.c.series == series, *((points.c.attempt >= attempt) | (position < begin) for attempt, begin in lost)]
+
+
+def _thin_by_count(connection: Connection, points: Table, mine: Sequence[ColumnElement[bool]], limit: int) -> Curve:
     """Every k-th point and the last one. Reads the whole series."""
     position = points.primary_key.columns.values()[1]
-    count = connection.scalar(select(func.count()).select_from(points).where(points.c.series == series)) or 0
+    count = connection.scalar(select(func.count()).select_from(points).where(*mine)) or 0
     every = math.ceil(count / (limit - 1))
     number = (func.row_number().over(order_by=position) - 1).label("number")
-    numbered = select(position.label("position"), points.c.value, number).where(points.c.series == series).subquery()
+    numbered = select(position.label("position"), points.c.value, number).where(*mine).subquery()
     wanted = (numbered.c.number % every == 0) | (numbered.c.number == count - 1)
     query = select(numbered.c.position, numbered.c.value).where(wanted).order_by(numbered.c.position)
     return _curve(connection.execute(query).all())

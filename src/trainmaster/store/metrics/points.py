@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from trainmaster.errors import DamagedError
 from trainmaster.model.ids import AgentKey
-from trainmaster.ports.store import HeartbeatRow, MetricPoint
+from trainmaster.ports.store import HeartbeatRow, LostWork, MetricPoint
 from trainmaster.store import schema
 from trainmaster.store.database import Database, upsert
 from trainmaster.store.identity import set_aside
@@ -137,17 +137,17 @@ class SqlMetricStore(Thinner):
                 _raise_fences(connection, {job: attempt})
 
     @_surviving
-    def series(self, job: str, name: str, limit: int = 2000) -> list[tuple[int, float]]:
+    def series(self, job: str, name: str, limit: int = 2000, lost: LostWork = ()) -> list[tuple[int, float]]:
         """See the port. A curve without steps is numbered 0, 1, … in order of arrival.
 
-        Thinned evenly by step, keeping the first and the last point. If that would leave less than half of `limit`, thinned
-        evenly by point. The first case is linear in `limit`.
+        Thinned evenly by step, keeping the first and the last point. If that would leave less than half of `limit`, or if work
+        is lost, thinned evenly by point. The first case is linear in `limit`.
         """
         with self._database.reading() as connection:
             series = connection.scalar(_lowest_rank(job, name))
             if series is None:
                 return []
-            return read_curve(connection, _point, series, limit) or read_curve(connection, _unstepped, series, limit)
+            return read_curve(connection, _point, series, limit, lost) or read_curve(connection, _unstepped, series, limit)
 
     @_surviving
     def points(self, job: str, name: str, after: int | None, limit: int) -> list[tuple[int, float, float, int]]:
@@ -176,13 +176,13 @@ class SqlMetricStore(Thinner):
         return [(time_s, value) for time_s, value in rows if value is not None]
 
     @_surviving
-    def best(self, job: str, name: str, largest: bool = False) -> tuple[int, float, float] | None:
+    def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int, float, float] | None:
         """See the port. Linear in the points of the series."""
         with self._database.reading() as connection:
             series = connection.scalar(_lowest_rank(job, name))
             if series is None:
                 return None
-            return read_best(connection, _point, series, largest) or read_best(connection, _unstepped, series, largest)
+            return read_best(connection, _point, series, largest, lost) or read_best(connection, _unstepped, series, largest)
 
     @_surviving
     def divergence(self, job: str, name: str, step: int | None, near: int) -> Divergence:

@@ -2,6 +2,7 @@
 
 from sqlalchemy import Connection, Table, delete, func, select
 
+from trainmaster.ports.store import LostWork
 from trainmaster.store import schema
 from trainmaster.store.database import Database, upsert
 from trainmaster.store.metrics.curves import read_best, read_curve
@@ -33,17 +34,18 @@ class Thinner:
         with self._database.reading() as connection:
             return list(connection.scalars(query))
 
-    def thin(self, job: str, keep: int) -> int:
+    def thin(self, job: str, keep: int, lost: LostWork = ()) -> int:
         """See the port. Linear in the points of curves with more than twice `keep` points."""
         with self._database.reading() as connection:
             numbers = list(connection.scalars(select(_series.c.id).where(_series.c.job == job)))
-        return sum(self._thin(table, number, keep) for number in numbers for table in (_point, _unstepped))
+        tables: tuple[tuple[Table, LostWork], ...] = ((_point, lost), (_unstepped, ()))
+        return sum(self._thin(table, number, keep, without) for number in numbers for table, without in tables)
 
     def shrink(self) -> bool:
         """See the port. Takes some milliseconds."""
         return self._database.shrink(_PAGES)
 
-    def _thin(self, table: Table, series: int, keep: int) -> int:
+    def _thin(self, table: Table, series: int, keep: int, lost: LostWork) -> int:
         position = table.primary_key.columns.values()[1]
         of_series = table.c.series == series
         with self._database.reading() as connection:
@@ -51,7 +53,7 @@ class Thinner:
                 return 0
             kept = {at for at, _ in read_curve(connection, table, series, keep)} if keep else set[int]()
             for largest in (False, True) if keep else ():
-                best = read_best(connection, table, series, largest)
+                best = read_best(connection, table, series, largest, lost)
                 kept.update(() if best is None else (best[0],))
         removed, after = 0, None
         while True:

@@ -1,0 +1,35 @@
+"""Reads curves and best values of jobs, without the points of lost work.
+
+An attempt that begins at an earlier step than the one before it ended at does that work again. The points of the earlier
+attempt stay on record, but no model has what they measured.
+"""
+
+from trainmaster.model.job import Job
+from trainmaster.ports.store import EventStore, LostWork, MetricStore
+from trainmaster.recovery import resumption
+from trainmaster.server.views.resources import all_attempts
+
+Best = tuple[int, float, float]  # step, value, time_s
+
+
+class Curves:
+    """For one request: reads the attempts of each job once."""
+
+    def __init__(self, events: EventStore, metrics: MetricStore) -> None:
+        self._events, self._metrics = events, metrics
+        self._lost: dict[str, LostWork] = {}
+
+    def series(self, job: Job, name: str, limit: int) -> list[tuple[int, float]]:
+        """See `MetricStore.series`."""
+        return self._metrics.series(job.id, name, limit, self._lost_of(job, name))
+
+    def best(self, job: Job, name: str, largest: bool) -> Best | None:
+        """See `MetricStore.best`."""
+        return self._metrics.best(job.id, name, largest, self._lost_of(job, name))
+
+    def _lost_of(self, job: Job, name: str) -> LostWork:
+        if job.attempt is None or job.attempt.number == 1 or name.partition("/")[0] in job.spec.roles:
+            return ()  # the steps of a role are not those of the training
+        if job.id not in self._lost:
+            self._lost[job.id] = resumption.lost_work(all_attempts(job, self._events.attempts(job.id)))
+        return self._lost[job.id]
