@@ -207,15 +207,18 @@ def stop(home: Home) -> StopReport:
     """
     if not home.root.is_dir():
         return StopReport()
-    with hold(home, "up"):
+    names = (*PROCESSES, *BESIDE)
+    before = _living(home, names)
+    with hold(home, "up") as ended:  # a process that was stopped with this lock in its hands
         _refuse_copy(home)
-        living = _living(home, (*PROCESSES, *BESIDE))
+        living = _living(home, names)
         with contextlib.suppress(OSError):  # a disk that accepts no writes: the lock alone prevents a revive
             home.server_json.unlink(missing_ok=True)  # first, because it frees space for the next file
             (home.root / "stopping").touch()  # from here on nothing is revived
-        killed = end(living)
+        killed = {*end(living), *(which for which, (pid, _) in before.items() if pid == ended)}
         spawner = stop_spawner(home)
-    return StopReport((*living, *spawner), killed)
+    stopped = (which for which in names if which in living or which in killed)
+    return StopReport((*stopped, *spawner), tuple(which for which in names if which in killed))
 
 
 def _living(home: Home, names: Sequence[str]) -> dict[str, tuple[int, int]]:

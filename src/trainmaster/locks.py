@@ -27,18 +27,21 @@ _GUARD_S = 1.0
 
 
 @contextlib.contextmanager
-def hold(home: Home, name: str, timeout_s: float = TIMEOUT_S) -> Iterator[None]:
-    """Hold one of the home's locks. Raises: OperationError that names the process which does not release it."""
-    path = home.lock(name)
+def hold(home: Home, name: str, timeout_s: float = TIMEOUT_S) -> Iterator[int | None]:
+    """Hold one of the home's locks; yields the pid of the stopped server process that was killed for it, if there was one.
+
+    Raises: OperationError that names the process which does not release it.
+    """
+    path, killed = home.lock(name), None
     with contextlib.ExitStack() as stack:
         if not wait_for(_taken(path, stack), _STOPPED_LOOK_S):
-            end_stopped_holder(path)
+            killed = end_stopped_holder(path)
             _set_strangers_aside(path)
             if not wait_for(_taken(path, stack), timeout_s):
                 pid = _holder(inode(path))
                 hint = f"it is process {pid}; see: ps -fp {pid}" if pid is not None else "look for it with: ps"
                 raise OperationError(f"another start or stop of the server on {home.root} does not finish", hint)
-        yield
+        yield killed
 
 
 def _taken(path: Path, stack: contextlib.ExitStack) -> Callable[[], bool]:
