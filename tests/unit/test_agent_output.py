@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.agent.metrics.output import LINE_MAX, Lines, RankOutput
+from trainmaster.agent.files.following import Lines
+from trainmaster.agent.metrics.output import LINE_MAX, RankOutput
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.processes.rank import Rank
 from trainmaster.agent.transport.outbox import Outbox
@@ -40,7 +41,7 @@ def points(outbox: Outbox) -> list[tuple[int, int | None, dict[str, float]]]:
 def test_lines_do_not_depend_on_how_they_arrive(texts: list[bytes], data: st.DataObject) -> None:
     ends = [data.draw(st.sampled_from([b"\n", b"\r\n"])) for _ in texts]
     stream = b"".join(text + end for text, end in zip(texts, ends, strict=True))
-    lines, found, position = Lines(), [], 0
+    lines, found, position = Lines(LINE_MAX), [], 0
     while position < len(stream):
         size = data.draw(st.integers(1, 20))
         found += lines.feed(stream[position : position + size])
@@ -51,7 +52,7 @@ def test_lines_do_not_depend_on_how_they_arrive(texts: list[bytes], data: st.Dat
 
 
 def test_a_progress_bar_is_one_line() -> None:
-    lines = Lines()
+    lines = Lines(LINE_MAX)
     for text in (b"start\n", b"10%\r", b"50%\r", b"100%\r", b"\n", b"done\n", b"1%\r", b"2%\r"):
         lines.feed(text)
     lines.finish()
@@ -59,7 +60,7 @@ def test_a_progress_bar_is_one_line() -> None:
 
 
 def test_an_endless_line_is_taken_in_pieces() -> None:
-    lines = Lines()
+    lines = Lines(LINE_MAX)
     assert [len(line) for _ in range(5) for line in lines.feed(b"x" * 60_000)] == [LINE_MAX] * 4
     lines.finish()
     assert [len(line) for line in lines.last()] == [1000]

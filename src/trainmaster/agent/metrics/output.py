@@ -12,11 +12,11 @@ import os
 import time
 from collections import deque
 
+from trainmaster.agent.files.following import CHUNK, Lines, Tail
 from trainmaster.agent.files.log_times import LogTimes
 from trainmaster.agent.metrics.parse import JSON_MAX, Parser, is_long_json
 from trainmaster.agent.processes import libc
 from trainmaster.agent.transport.point_values import sdk_point
-from trainmaster.wire.exceptions import TAIL_LINES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trainmaster.agent.processes.rank import Rank
 
 LINE_MAX = JSON_MAX  # bytes; a longer line is split
-_SHOWN_MAX = 1000  # bytes shown of each of the last lines
-_CHUNK = 32768  # our own parser needs at most some 30 ms for it
 _SDK_LINE_MAX = 4 * 1024 * 1024  # bytes; a longer line is not a valid SDK message
 _BEHIND_MAX = 16 * 1024 * 1024  # unread bytes beyond which the reader skips ahead
 _BEHIND_KEPT = 256 * 1024
@@ -42,104 +40,6 @@ _LAST_SEARCHED = 10  # lines that are always searched, because they show the las
 _PUNCH = 16 * 1024 * 1024
 
 
-class Lines:
-    """Splits a byte stream into lines and keeps the last ones. A carriage return ends a line that the next one overwrites."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._overwritten: Optional[bytes] = None
-        self._last: deque[bytes] = deque(maxlen=TAIL_LINES)
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes."""
-        data = self._rest + data
-        if b"\r" in data or self._overwritten is not None:
-            lines = self._with_returns(data)
-        else:
-            lines = data.split(b"\n")
-            self._rest = lines.pop()
-            self._last.extend(line[:_SHOWN_MAX] for line in lines[-TAIL_LINES:])
-        while len(self._rest) > LINE_MAX:
-            piece, self._rest = self._rest[:LINE_MAX], self._rest[LINE_MAX:]
-            lines.append(piece)
-        return lines
-
-    def _with_returns(self, data: bytes) -> list[bytes]:
-        lines = []
-        self._rest = b""
-        for piece in data.splitlines(keepends=True):
-            line = piece.rstrip(b"\r\n")
-            if piece[-1:] == b"\n":
-                # "text\r\n" may arrive in two pieces: then the empty piece ends the line before it.
-                shown = line if line or self._overwritten is None else self._overwritten
-                self._last.append(shown[:_SHOWN_MAX])
-                self._overwritten = None
-            elif piece[-1:] == b"\r":
-                self._overwritten = line or self._overwritten
-            else:
-                self._rest = piece
-                continue
-            lines.append(line)
-        return lines
-
-    def finish(self) -> list[bytes]:
-        """End of the stream: the last line if it has no line end."""
-        rest, self._rest = self._rest, b""
-        shown = rest or self._overwritten
-        if shown:
-            self._last.append(shown[:_SHOWN_MAX])
-        self._overwritten = None
-        return [rest] if rest else []
-
-    def last(self) -> list[str]:
-        """The last lines as text; more than are shown, because the exception may be far from the end."""
-        return [line.decode(errors="replace") for line in self._last]
-
-
-class Tail:
-    """Reads a growing file from the last position. Cutting the file's beginning loses nothing that was read."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self.offset = 0
-        self.skipped_bytes = 0
-        self.truncated = False  # by another process
-
-    def waiting(self) -> int:
-        """Number of unread bytes."""
-        size = os.fstat(self.descriptor).st_size
-        if size < self.offset:
-            self.offset, self.truncated = 0, True
-        return size - self.offset
-
-    def read(self) -> bytes:
-        """Read at most one chunk."""
-        data = os.pread(self.descriptor, _CHUNK, self.offset)
-        self.offset += len(data)
-        return data
-
-    def skip(self, keep: int) -> None:
-        """Skip all unread bytes except the last `keep`."""
-        behind = self.waiting()
-        if behind > keep:
-            self.offset += behind - keep
-            self.skipped_bytes += behind - keep
-
-    @property
-    def lost(self) -> str:
-        """Why its path no longer leads to it: "deleted", "replaced", or "" if it does. Raises: OSError."""
-        try:
-            there = os.stat(self._path)
-        except (FileNotFoundError, NotADirectoryError):
-            return "deleted"
-        return "" if os.path.samestat(there, os.fstat(self.descriptor)) else "replaced"
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self.descriptor)
-
-
 class RankOutput:
     """One rank's log and SDK file. Points go to `progress`, other SDK messages to `messages`."""
 
@@ -147,7 +47,7 @@ class RankOutput:
         self.rank = rank
         self._log, self._times = Tail(rank.log_path), LogTimes(rank.log_path)
         self._sdk = Tail(rank.sdk_path)
-        self._lines = Lines()
+        self._lines = Lines(LINE_MAX)
         self._unsearched: deque[bytes] = deque()  # lines that were read but not searched
         self._sdk_rest = b""
         self._parser = Parser(pattern)
@@ -356,7 +256,7 @@ class RankOutput:
         """(the log's last `count` bytes, from the start of a line if there is one; how much it has grown meanwhile)."""
         end, grown = os.pread(self._log.descriptor, count, size - count), 0
         for _ in range(_CATCH_UP):
-            more = os.pread(self._log.descriptor, _CHUNK, size + grown)
+            more = os.pread(self._log.descriptor, CHUNK, size + grown)
             if not more:
                 break
             end, grown = (end + more)[-count:], grown + len(more)

@@ -14,8 +14,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import click
 
+from trainmaster.agent.files.following import Lines
 from trainmaster.agent.metrics.line_text import plain
-from trainmaster.agent.metrics.output import Lines
+from trainmaster.agent.metrics.output import LINE_MAX
 from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.patterns import compiled
 from trainmaster.cli.render import human
@@ -47,7 +48,7 @@ class _Trial:
 
     def __init__(self, parser: Parser) -> None:
         self._parser = parser
-        self._output = Lines()
+        self._output = Lines(LINE_MAX)
         self._waits: int | None = None  # the line whose reading is reported later
         self.lines = 0
         self.readings: list[_Reading] = []
