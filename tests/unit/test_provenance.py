@@ -150,8 +150,9 @@ def test_tags_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_where_a_job_comes_from_in_words() -> None:
-    fork = {"relation": "fork", "job": "digits-3", "checkpoint": "c", "step": 450, "owner": "digits-3"}
+    fork = {"relation": "fork", "job": "digits-3", "checkpoint": "c", "step": 450, "owner": "digits-3", "approximate": False}
     assert lineage({"lineage": fork, "children": ["digits-5"]}) == {"from": "digits-3@450", "children": "digits-5"}
+    assert lineage({"lineage": {**fork, "approximate": True}, "children": []}) == {"from": "digits-3@450 (about)"}
     same = {**fork, "relation": "reproduction", "job": "digits-4"}
     assert lineage({"lineage": same, "children": []}) == {"from": "reproduces digits-4, from digits-3@450"}
     assert lineage({"lineage": None, "children": []}) == {}

@@ -84,8 +84,10 @@ def test_a_restart_is_told_from_the_newest_checkpoint_whether_its_step_is_known_
 
 
 def test_a_fork_without_a_checkpoint_of_its_own_is_given_what_it_was_forked_from() -> None:
-    fork: dict[str, Any] = {"checkpoints": [], "lineage": {"checkpoint": "0001-00002", "step": 25, "owner": "x-1", "job": "x-1"}}
+    origin = {"checkpoint": "0001-00002", "step": 25, "approximate": False, "owner": "x-1", "job": "x-1"}
+    fork: dict[str, Any] = {"checkpoints": [], "lineage": origin}
     assert newest(fork) == ("x-1:0001-00002", "step 25 of x-1")
+    assert newest({**fork, "lineage": {**origin, "approximate": True}})[1] == "about step 25 of x-1"
     assert newest({**fork, "lineage": {**fork["lineage"], "checkpoint": None, "step": None}}) == (None, "")
 
 

@@ -157,15 +157,20 @@ def newest(job: Row) -> tuple[str | None, str]:
     found = next((one for one in reversed(job["checkpoints"]) if one["good"]), None)
     origin = job.get("lineage")
     if found is None and origin and origin["checkpoint"]:  # a fork starts again from what it was forked from
-        place = f"checkpoint {origin['checkpoint']}" if origin["step"] is None else f"step {origin['step']}"
+        place = f"checkpoint {origin['checkpoint']}" if origin["step"] is None else _step(origin)
         return f"{origin['owner']}:{origin['checkpoint']}", f"{place} of {origin['job']}"
     if found is None:
         return None, ""
     if found["step"] is not None:
-        return found["id"], f"{'about ' if found['approximate'] else ''}step {found['step']}"
+        return found["id"], _step(found)
     if found.get("after_s") is None:  # an agent or a server of an older version
         return found["id"], f"checkpoint {found['id']}"
     return found["id"], saved_place(found["id"], found["at_least"], found)
+
+
+def _step(of: Row) -> str:
+    """`step 120`, `about step 120`."""
+    return f"{'about ' if of.get('approximate') else ''}step {of['step']}"
 
 
 def ended_line(attempt: Row, place: str) -> str:

@@ -9,10 +9,11 @@ _NAME = 13
 
 
 def lineage(job: dict[str, Any]) -> dict[str, str]:
-    """Parent and children of a job: `from: digits-3@450`, `children: digits-5, digits-6`."""
+    """Parent and children of a job: `from: digits-3@450`, `digits-3@450 (about)`, `children: digits-5, digits-6`."""
     told, parent = {}, job.get("lineage")
     if parent is not None:
-        start = "" if parent["step"] is None else f"@{parent['step']}"
+        about = " (about)" if parent.get("approximate") else ""
+        start = "" if parent["step"] is None else f"@{parent['step']}{about}"
         if parent["relation"] == "fork":
             told["from"] = f"{parent['job']}{start}"
         else:
