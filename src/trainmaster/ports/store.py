@@ -4,7 +4,7 @@ Three stores, because each has one writer: control writes events, the api writes
 three files, so that the two processes never wait for each other's lock.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -330,7 +330,7 @@ class HeartbeatRow:
 
 
 LostWork = tuple[tuple[int, int], ...]
-"""(attempt, step): it began at this step, so what earlier attempts did from there on is lost. Curves leave its points out."""
+"""(attempt, step): it began at this step, so what earlier attempts did from there on is lost. Both ascend."""
 
 
 class MetricStore(Protocol):
@@ -371,8 +371,11 @@ class MetricStore(Protocol):
         """Jobs that have, or had, a curve: by id, after `after`."""
         ...
 
-    def thin(self, job: str, keep: int, lost: LostWork = ()) -> int:
-        """Thin each curve with more than twice `keep` points to about `keep`, with its best. Returns the number removed."""
+    def thin(self, job: str, keep: int, lost_of: Callable[[str], LostWork] = lambda _: ()) -> int:
+        """Thin each curve with more than twice `keep` points to about `keep`, with its best. Returns the number removed.
+
+        `lost_of`: the lost work by the name of a metric. The best with it and the best without it both stay.
+        """
         ...
 
     def shrink(self) -> bool:

@@ -77,10 +77,21 @@ def lost_work(attempts: Sequence[Attempt]) -> tuple[tuple[int, int], ...]:
         on = _by_steps(attempt, begun, reached).speaks
         again = on is False and (attempt.restored is None or seen[attempt.number].word is Word.AGAINST)
         if attempt.number > 1 and (on or again):
-            first = shown.steps[0] if shown.fell_to is None else min(shown.steps[0], shown.fell_to)
+            first = _began_at(shown, begun, reached, again)
             found = [*(one for one in found if one[1] < first), (attempt.number, first)]
         before = shown if shown.steps else before
     return tuple(found)
+
+
+def _began_at(shown: Progress, begun: Progress, reached: Sequence[int], again: bool) -> int:
+    """The first step of an attempt's own work. Before it, one that goes on may print the number of its epoch."""
+    fell = () if shown.fell_to is None else (shown.fell_to,)
+    if again:
+        return min(*shown.steps, *fell, shown.steps[0])
+    shares = _shares(shown.steps, begun.steps, reached)
+    if fell:
+        shares |= _shares(fell, begun.steps, reached)
+    return min(step for step, share in shares.items() if share >= _ON)
 
 
 def progress_of(attempt: Attempt) -> Progress:
@@ -136,12 +147,14 @@ def _by_steps(attempt: Attempt, begun: Progress, reached: Sequence[int]) -> _Sig
     shares = _shares(shown.steps, begun.steps, reached)
     if not shares:
         return _Sign(None, first)
-    fell = shown.fell_to is not None and all(share <= _LOW for share in _shares((shown.fell_to,), begun.steps, reached))
+    back = {} if shown.fell_to is None else _shares((shown.fell_to,), begun.steps, reached)
+    fell = shown.fell_to is not None and all(share <= _LOW for share in back.values())
     moved = len(shown.steps) > 1 or any(shown.steps[0] > step for step in reached)  # one may only be named: "loads step 120"
-    if max(shares) >= (_ON if begun.steps else _ON_ALONE) and not fell:
+    furthest = max(shares.values())
+    if furthest >= (_ON if begun.steps else _ON_ALONE) and not fell:
         return _Sign(True, first) if moved else _Sign(None, first)
     sure = len(shown.steps) > 1 or attempt.ended_s is not None  # a first line may count epochs, and the next one steps
-    if not fell and (max(shares) > (_LOW if begun.steps else 0.0) or not sure):
+    if not fell and (furthest > (_LOW if begun.steps else 0.0) or not sure):
         return _Sign(None, first)
     again = f"its steps fell back to {shown.fell_to}" if fell else f"its steps began again at {shown.steps[0]}"
     if begun.fell_to is not None:
@@ -149,18 +162,19 @@ def _by_steps(attempt: Attempt, begun: Progress, reached: Sequence[int]) -> _Sig
     return _Sign(False, again)
 
 
-def _shares(steps: Sequence[int], begun: Sequence[int], reached: Sequence[int]) -> list[float]:
-    """How far each step is on the way from the step of the first attempt at this place to the checkpoint: 0 is the former.
+def _shares(steps: Sequence[int], begun: Sequence[int], reached: Sequence[int]) -> dict[int, float]:
+    """How far each step that tells something is on the way from the step of the first attempt at this place to the checkpoint.
 
+    0 is the former, 1 the latter.
     A program that prints every few seconds begins at another step each time. So a step that is less than twice the former is
     not far, and no step is compared that was near the checkpoint in the first attempt already.
     """
     pairs = list(zip(steps, begun, strict=False)) if begun else [(steps[0], 1)]
     goal = min((step for step in reached if step > pairs[0][1]), default=None)
     if goal is None:
-        return []
+        return {}
     ahead = [(now, then, goal - then) for now, then in pairs if 2 * (goal - then) >= goal - pairs[0][1]]
-    return [min(max(0.0, (now - then) / way), 1.0 if now >= 2 * then else _BETWEEN) for now, then, way in ahead]
+    return {now: min(max(0.0, (now - then) / way), 1.0 if now >= 2 * then else _BETWEEN) for now, then, way in ahead}
 
 
 def _by_checkpoints(attempt: Attempt) -> _Sign:

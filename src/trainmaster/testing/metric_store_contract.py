@@ -73,7 +73,8 @@ class MetricStoreContract:
             told = {begin + 3 * n: float(random.randint(0, 9)) for n in range(random.randint(1, 20))}
             metrics.write([point(step, value, attempt) for step, value in told.items()], [])
             stored |= {step: (attempt, value) for step, value in told.items()}
-            lost += [(attempt, begin)] if attempt > 1 and random.random() < 0.8 else []
+            if attempt > 1 and random.random() < 0.8:
+                lost = [*(one for one in lost if one[1] < begin), (attempt, begin)]
         gone = {step for step, (of, _) in stored.items() if any(of < attempt and step >= first for attempt, first in lost)}
         kept = [(step, stored[step][1]) for step in sorted(stored.keys() - gone)]
         assert metrics.series("digits-1", "loss", 1000, tuple(lost)) == kept
@@ -85,6 +86,21 @@ class MetricStoreContract:
             assert best is not None
             assert best[1] == (max if largest else min)(value for _, value in kept)
         assert len(metrics.points("digits-1", "loss", None, 1000)) == len(stored)
+
+    def test_the_best_stays_with_and_without_lost_work(self, metrics: MetricStore) -> None:
+        values = {step: float(step % 97) for step in range(1000)}
+        metrics.write([point(step, value) for step, value in (values | {777: -5.0}).items()], [])
+        metrics.write([point(step, value, 2) for step, value in (values | {333: -3.0}).items() if step < 500], [])
+        assert metrics.thin("digits-1", 20, lambda name: ((2, 0),) if name == "loss" else ()) > 0
+        assert metrics.best("digits-1", "loss") == (777, -5.0, 1.0)
+        assert metrics.best("digits-1", "loss", False, ((2, 0),)) == (333, -3.0, 1.0)
+
+    def test_a_job_may_be_restarted_very_often(self, metrics: MetricStore) -> None:
+        metrics.write([point(10 * attempt + n, float(n), attempt) for attempt in range(1, 1201) for n in range(12)], [])
+        lost = tuple((attempt, 10 * attempt) for attempt in range(2, 1201))
+        curve = metrics.series("digits-1", "loss", 20_000, lost)
+        assert (len(curve), curve[-1]) == (12_002, (12_011, 11.0))
+        assert metrics.best("digits-1", "loss", True, lost) == (12_011, 11.0, 1.0)
 
     def test_below_the_fence_is_refused_and_counted(self, metrics: MetricStore, open_metrics: OpenMetrics) -> None:
         assert metrics.write([point(1, 1.0, attempt=2), point(2, 9.0, attempt=1)], []) == 1

@@ -21,13 +21,14 @@ class Curves:
 
     def series(self, job: Job, name: str, limit: int) -> list[tuple[int, float]]:
         """See `MetricStore.series`."""
-        return self._metrics.series(job.id, name, limit, self._lost_of(job, name))
+        return self._metrics.series(job.id, name, limit, self.lost_of(job, name))
 
     def best(self, job: Job, name: str, largest: bool) -> Best | None:
         """See `MetricStore.best`."""
-        return self._metrics.best(job.id, name, largest, self._lost_of(job, name))
+        return self._metrics.best(job.id, name, largest, self.lost_of(job, name))
 
-    def _lost_of(self, job: Job, name: str) -> LostWork:
+    def lost_of(self, job: Job, name: str) -> LostWork:
+        """The lost work of a job as it concerns one metric."""
         if job.attempt is None or job.attempt.number == 1 or name.partition("/")[0] in job.spec.roles:
             return ()  # the steps of a role are not those of the training
         if job.id not in self._lost:

@@ -6,18 +6,19 @@ Control records each removal before it happens. Curves are removed here, because
 import os
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from trainmaster.configuration import RetentionSettings
+from trainmaster.errors import OperationError
 from trainmaster.home import Home
 from trainmaster.model.commands import GiveUpBytes
 from trainmaster.model.job import Job
 from trainmaster.model.storage_kinds import ATTEMPTS_KEPT, StorageKind
 from trainmaster.ports.store import EventStore, MetricStore, NewRow
-from trainmaster.recovery.resumption import lost_work
+from trainmaster.server.record.curves import Curves
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.runtime.workers import LONG
 from trainmaster.server.storage import disk_usage
-from trainmaster.server.views.resources import all_attempts
 
 BY = "retention"
 DAY_S = 86400.0
@@ -58,21 +59,28 @@ class Retention:
             yield GiveUpBytes(job.id, BY, kinds)
 
     def thin(self, metrics: MetricStore, jobs: Sequence[str], now_s: float) -> list[str]:
-        """Thin old curves, and remove curves that were discarded; returns the jobs whose points are gone."""
-        limit_s, removed = self._settings.metrics_days * DAY_S, list[str]()
+        """Thin old curves, and remove curves that were discarded; returns the jobs whose points are gone.
+
+        Raises: OperationError after the last job, if the points of one could not be written.
+        """
+        limit_s, removed, wrong = self._settings.metrics_days * DAY_S, list[str](), list[OperationError]()
         for id in jobs:
             job = self._events.job(id) if id not in self._thinned else None
             if job is None or job.ended_s is None:
                 continue
-            if StorageKind.METRICS in job.removed:
-                metrics.thin(id, 0)
-                removed.append(id)
-            elif limit_s and now_s - job.ended_s > limit_s:
-                lost = lost_work(all_attempts(job, self._events.attempts(id)))
-                metrics.thin(id, int(self._settings.metrics_points), lost)
-            else:
+            gone = StorageKind.METRICS in job.removed
+            if not gone and not (limit_s and now_s - job.ended_s > limit_s):
                 continue
+            try:
+                lost_of = partial(Curves(self._events, metrics).lost_of, job)
+                metrics.thin(id, 0 if gone else int(self._settings.metrics_points), lost_of)
+            except OperationError as error:
+                wrong.append(error)
+                continue
+            removed += [id] if gone else []
             self._thinned.add(id)
+        if wrong:
+            raise wrong[0]
         return removed
 
     def _with_bytes(self) -> Iterator[tuple[Job, tuple[StorageKind, ...]]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, bindparam, func, literal, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, bindparam, case, func, literal, select
 
 from trainmaster.ports.store import LostWork
 
@@ -14,6 +14,7 @@ Curve = list[tuple[int, float]]
 Divergence = tuple[int | None, tuple[int, float] | None]  # since which position, and the finite point before; None: too far
 
 _LAST = 2**63 - 1
+_LOST_MAX = 200  # attempts whose begins are looked at, the newest ones
 
 
 def read_curve(connection: Connection, points: Table, series: int, limit: int, lost: LostWork = ()) -> Curve:
@@ -103,9 +104,16 @@ def _nearest_to_marks(points: Table) -> Select[Any]:
 
 
 def _mine(points: Table, series: int, lost: LostWork) -> list[ColumnElement[bool]]:
-    """The points of a series, without those of lost work."""
-    position = points.primary_key.columns.values()[1]
-    return [points.c.series == series, *((points.c.attempt >= attempt) | (position < begin) for attempt, begin in lost)]
+    """The points of a series, without those of lost work.
+
+    Attempts and their begins both ascend, so that of the attempts after a point's own, the next one has the lowest begin.
+    """
+    of_series, attempt = points.c.series == series, points.c.attempt
+    if not lost:
+        return [of_series]
+    newest = lost[-_LOST_MAX:]
+    begin = case(*((attempt < number, begin) for number, begin in newest), else_=_LAST)
+    return [of_series, (attempt >= newest[-1][0]) | (points.primary_key.columns.values()[1] < begin)]
 
 
 def _thin_by_count(connection: Connection, points: Table, mine: Sequence[ColumnElement[bool]], limit: int) -> Curve:

@@ -1,5 +1,8 @@
 """Thins the curves of ended jobs, in transactions of milliseconds, so that agents' points are written in between."""
 
+from collections.abc import Callable
+from itertools import product
+
 from sqlalchemy import Connection, Table, delete, func, select
 
 from trainmaster.ports.store import LostWork
@@ -34,12 +37,12 @@ class Thinner:
         with self._database.reading() as connection:
             return list(connection.scalars(query))
 
-    def thin(self, job: str, keep: int, lost: LostWork = ()) -> int:
+    def thin(self, job: str, keep: int, lost_of: Callable[[str], LostWork] = lambda _: ()) -> int:
         """See the port. Linear in the points of curves with more than twice `keep` points."""
         with self._database.reading() as connection:
-            numbers = list(connection.scalars(select(_series.c.id).where(_series.c.job == job)))
-        tables: tuple[tuple[Table, LostWork], ...] = ((_point, lost), (_unstepped, ()))
-        return sum(self._thin(table, number, keep, without) for number in numbers for table, without in tables)
+            series = connection.execute(select(_series.c.id, _series.c.name).where(_series.c.job == job)).all()
+        stepped = sum(self._thin(_point, number, keep, lost_of(name)) for number, name in series)
+        return stepped + sum(self._thin(_unstepped, number, keep, ()) for number, _ in series)
 
     def shrink(self) -> bool:
         """See the port. Takes some milliseconds."""
@@ -52,8 +55,8 @@ class Thinner:
             if connection.scalar(select(position).where(of_series).order_by(position).limit(1).offset(2 * keep)) is None:
                 return 0
             kept = {at for at, _ in read_curve(connection, table, series, keep)} if keep else set[int]()
-            for largest in (False, True) if keep else ():
-                best = read_best(connection, table, series, largest, lost)
+            for largest, without in product((False, True), {lost, ()} if keep else ()):
+                best = read_best(connection, table, series, largest, without)
                 kept.update(() if best is None else (best[0],))
         removed, after = 0, None
         while True:
