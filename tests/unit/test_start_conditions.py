@@ -130,7 +130,8 @@ def test_at_most_two_of_an_array_are_active(server: Server) -> None:
     assert (most, [state for state, _ in states(server, 12)].count("succeeded")) == (2, 11)
     placed = [row.job for row in server.events.events(0, 1000) if type(row.event).__name__ == "Placed"]
     assert placed == [f"train-{n}" for n in range(1, 13) if n != 3]  # in order, not by the text of their ids
-    assert (server.loop.world.gate.turns, server.loop.world.gate.in_turn) == ({}, {})
+    gate = server.loop.world.gate
+    assert (gate.active, gate.lines, gate.lines_of, gate.in_line) == ({}, {}, {}, {})
 
 
 def test_a_release_ends_a_hold_first_and_then_the_waiting(server: Server) -> None:
@@ -184,7 +185,7 @@ def test_a_released_task_of_an_array_does_not_stop_the_others(server: Server) ->
     for _ in range(40):
         server.tick(7.0)
     assert [state for state, _ in states(server, 4)] == ["succeeded"] * 4
-    assert server.loop.world.gate.turns == {}
+    assert (server.loop.world.gate.active, server.loop.world.gate.lines) == ({}, {})
 
 
 def test_what_waits_costs_a_tick_nothing(server: Server) -> None:

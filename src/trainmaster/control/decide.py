@@ -6,7 +6,6 @@ from math import inf
 from random import Random
 
 from trainmaster.control import charging
-from trainmaster.control.start_gate import ARRAY, OWNER
 from trainmaster.control.world import Batch
 from trainmaster.model.events import (
     AttemptEnded,
@@ -67,15 +66,15 @@ def _look_at(batch: Batch, job: Job, conditions: StartConditions) -> None:
             batch.record(job.id, StartRefused(one.job, _refusal(one, parent.state)))
             return
     early = conditions.begin_s is not None and batch.now_s < conditions.begin_s
-    lacking = batch.world.gate.lacking(job)
-    batch.world.gate.wait_for_turn(job, {} if left or early else lacking)
-    kinds = {ARRAY, OWNER} if left or early else {kind for kind, _ in lacking}  # its turn comes after everything else
+    lacks_turn = batch.world.gate.lacks_turn(job)
+    batch.world.gate.wait_for_turn(job, lacks_turn and not (left or early))  # its turn comes after everything else
+    waits = bool(left) or early or lacks_turn
     unmet = replace(
         conditions,
         after=tuple(left),
         begin_s=conditions.begin_s if early else None,
-        at_most=conditions.at_most if ARRAY in kinds else 0,
-        max_running=conditions.max_running if OWNER in kinds else 0,
+        at_most=conditions.at_most if waits else 0,
+        max_running=conditions.max_running if waits else 0,
     )
     if not unmet:
         batch.record(job.id, StartAllowed("; ".join(_met(conditions))))

@@ -4,11 +4,12 @@ Such a job is `held`, so the scheduler never sees it. It is looked at (`decide.s
 waits for has happened.
 
 Jobs take turns in groups: those of an array (`%2`), and those of an owner (`max_running`). A job waits for its turn there only
-once it waits for nothing else. Law: after `settle_starts`, no job waits for turns that it could have.
+once it waits for nothing else. Jobs with the same groups and limits wait in one line, because they may start at the same
+moment: the end of a job looks at the first of each line, and not at jobs that another group keeps waiting. Law: after
+`settle_starts`, no job waits for turns that it could have.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -17,19 +18,7 @@ from trainmaster.model.options.start_conditions import StartConditions
 
 ARRAY, OWNER = "array", "owner"
 Group = tuple[str, str]  # ARRAY or OWNER, and its name
-
-
-@dataclass(slots=True)
-class Turns:
-    """The jobs of a group: those that are active, and by their limit those that wait for a turn, as (seq, id) in order."""
-
-    active: set[str] = field(default_factory=set)
-    waiting: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
-
-    def next(self) -> Iterator[str]:
-        """The jobs that may become active now."""
-        for limit, jobs in self.waiting.items():
-            yield from (id for _, id in jobs[: max(0, limit - len(self.active))])
+Limits = tuple[tuple[Group, int], ...]  # in each of its groups, at most so many jobs are active
 
 
 @dataclass(slots=True)
@@ -39,8 +28,10 @@ class StartGate:
     blocked: dict[str, StartConditions] = field(default_factory=dict)
     dependents: dict[str, set[str]] = field(default_factory=dict)
     begins: list[tuple[float, str]] = field(default_factory=list)  # a heap; may list jobs that are not blocked any more
-    turns: dict[Group, Turns] = field(default_factory=dict)
-    in_turn: dict[str, dict[Group, int]] = field(default_factory=dict)  # where blocked jobs wait, and their limits there
+    active: dict[Group, set[str]] = field(default_factory=dict)
+    lines: dict[Limits, list[tuple[int, str]]] = field(default_factory=dict)  # jobs that wait for a turn, as (seq, id) in order
+    lines_of: dict[Group, set[Limits]] = field(default_factory=dict)
+    in_line: dict[str, Limits] = field(default_factory=dict)
     due: set[str] = field(default_factory=set)
 
     def update(self, job: Job) -> None:
@@ -70,26 +61,38 @@ class StartGate:
         due, self.due = self.due, set()
         return due
 
-    def lacking(self, job: Job) -> dict[Group, int]:
-        """The groups in which a blocked job has no turn now, and its limits there."""
-        start = job.start or StartConditions()
-        limits = {(ARRAY, start.array): start.at_most, (OWNER, job.owner): start.max_running}
-        taken = {group: len(turns.active) for group in limits if (turns := self.turns.get(group)) is not None}
-        return {group: limit for group, limit in limits.items() if limit and taken.get(group, 0) >= limit}
+    def lacks_turn(self, job: Job) -> bool:
+        """Whether a group of a blocked job has as many active jobs as it allows."""
+        return self._places(_limits(job)) <= 0
 
-    def wait_for_turn(self, job: Job, groups: dict[Group, int]) -> None:
-        """Let a blocked job wait for its turn in these groups; in none as long as it waits for something else."""
-        before, place = self.in_turn.pop(job.id, {}), (job.seq, job.id)
-        if groups:
-            self.in_turn[job.id] = groups
-        for group in groups.keys() - before.keys():
-            insort(self.turns[group].waiting.setdefault(groups[group], []), place)
-        for group in before.keys() - groups.keys():
-            jobs = self.turns[group].waiting[before[group]]
-            del jobs[bisect_left(jobs, place)]
-            if not jobs:
-                del self.turns[group].waiting[before[group]]
-            self._pass_on(group)
+    def wait_for_turn(self, job: Job, waits: bool) -> None:
+        """Let a blocked job wait for its turn, or not, as long as it waits for something else."""
+        before, now, place = self.in_line.pop(job.id, ()), _limits(job) if waits else (), (job.seq, job.id)
+        if now:
+            self.in_line[job.id] = now
+        if now == before:
+            return
+        if now:
+            insort(self.lines.setdefault(now, []), place)
+            for group, _ in now:
+                self.lines_of.setdefault(group, set()).add(now)
+        if before:
+            self._leave(before, place)
+
+    def _leave(self, line: Limits, place: tuple[int, str]) -> None:
+        jobs = self.lines[line]
+        del jobs[bisect_left(jobs, place)]
+        self._pass_on(line)
+        if not jobs:
+            del self.lines[line]
+            for group, _ in line:
+                self.lines_of[group].discard(line)
+                if not self.lines_of[group]:
+                    del self.lines_of[group]
+
+    def _places(self, limits: Limits) -> int:
+        """How many more jobs with these limits may become active."""
+        return min((limit - len(self.active.get(group, ())) for group, limit in limits), default=1)
 
     def _block(self, job: Job, conditions: StartConditions) -> None:
         self.blocked[job.id] = conditions
@@ -99,7 +102,7 @@ class StartGate:
             heappush(self.begins, (conditions.begin_s, job.id))
 
     def _unblock(self, job: Job) -> None:
-        self.wait_for_turn(job, {})
+        self.wait_for_turn(job, waits=False)
         for one in self.blocked.pop(job.id).after:
             jobs = self.dependents.get(one.job, set())
             jobs.discard(job.id)
@@ -109,14 +112,20 @@ class StartGate:
     def _count(self, group: Group, id: str, active: bool) -> None:
         """Note whether a job of a group is active. The end of one is the turn of the next."""
         if active:
-            self.turns.setdefault(group, Turns()).active.add(id)
-        elif group in self.turns and id in self.turns[group].active:
-            self.turns[group].active.remove(id)
-            self._pass_on(group)
+            self.active.setdefault(group, set()).add(id)
+        elif id in self.active.get(group, ()):
+            self.active[group].remove(id)
+            if not self.active[group]:
+                del self.active[group]
+            for line in self.lines_of.get(group, ()):
+                self._pass_on(line)
 
-    def _pass_on(self, group: Group) -> None:
-        """Look at the next jobs of a group, as many as may become active."""
-        turns = self.turns[group]
-        self.due.update(turns.next())
-        if not turns.active and not turns.waiting:
-            del self.turns[group]
+    def _pass_on(self, line: Limits) -> None:
+        """Look at the first jobs of a line, as many as may become active."""
+        self.due.update(id for _, id in self.lines[line][: max(0, self._places(line))])
+
+
+def _limits(job: Job) -> Limits:
+    start = job.start or StartConditions()
+    limits = (((ARRAY, start.array), start.at_most), ((OWNER, job.owner), start.max_running))
+    return tuple((group, limit) for group, limit in limits if limit)
