@@ -23,7 +23,7 @@ from trainmaster import new_log
 from trainmaster.errors import ConflictError, DiskFullError, OperationError, TrainmasterError, UsageError
 from trainmaster.home import Home, account_name, write_atomic
 from trainmaster.live_processes import BESIDE, PROCESSES, ServerInfo, alive, copied_from, lives, ready, recorded, running
-from trainmaster.locks import LOOK_S, hold, holder, inode, wait_for
+from trainmaster.locks import LOOK_S, hold, holder, inode
 from trainmaster.termination import end, stop_spawner
 from trainmaster.wire.answers import Answer
 from trainmaster.wire.names import ENV_FAILPOINT
@@ -31,6 +31,7 @@ from trainmaster.wire.processes import cpu_s, start_ticks
 
 START_TIMEOUT_S = 30.0  # without any use of a processor
 _START_MAX_S = 300.0
+_LOCKED_S = _START_MAX_S + START_TIMEOUT_S + 10.0  # for another start: it holds the lock as long as it lasts
 _PROGRESS_S = 0.1  # of processor time
 _HEAR_S = 5.0
 _OUT_MAX_BYTES = 1024 * 1024
@@ -120,7 +121,7 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
     """
     options = options or Options()
     _prepare(home)
-    with hold(home, "up"):
+    with hold(home, "up", _LOCKED_S):
         _refuse_copy(home)
         settings = home.read_json(home.settings_json) or {}
         _check_failpoint(options.failpoints or bool(settings.get("failpoints")))
@@ -193,7 +194,7 @@ def revive(home: Home, which: str) -> bool:
 
     Raises: OperationError, and other errors of the start.
     """
-    with hold(home, "up"):
+    with hold(home, "up", _LOCKED_S):
         if (home.root / "stopping").exists() or alive(home, which) or (which in BESIDE and not _is_mirrored(home)):
             return False
         _bring_up(home, [which], first=False)
@@ -209,7 +210,7 @@ def stop(home: Home) -> StopReport:
         return StopReport()
     names = (*PROCESSES, *BESIDE)
     before = _living(home, names)
-    with hold(home, "up") as ended:  # a process that was stopped with this lock in its hands
+    with hold(home, "up", _LOCKED_S) as ended:  # a process that was stopped with this lock in its hands
         _refuse_copy(home)
         living = _living(home, names)
         with contextlib.suppress(OSError):  # a disk that accepts no writes: the lock alone prevents a revive
@@ -242,8 +243,10 @@ def _bring_up(home: Home, wanted: Sequence[str], first: bool = True) -> None:
             _listen(children)
             if patience.ends(children):
                 raise _silent(home, next(which for which in wanted if not ready(home, which)))
-        if first and not wait_for(lambda: _healthy(home), START_TIMEOUT_S):
-            raise OperationError(f"the server on {home.root} runs but does not answer", "try: tm down, then tm up")
+        while first and not _healthy(home):
+            if patience.ends(children):
+                raise OperationError(f"the server on {home.root} runs but does not answer", "try: tm down, then tm up")
+            time.sleep(LOOK_S)
     except BaseException:
         _hear(children)
         end({child.which: child.identity for child in children if child.identity is not None})

@@ -38,6 +38,20 @@ def test_metrics_arrive_while_the_program_runs(tmp_path: Path) -> None:
     assert {tuple(sorted(beat)) for beat in beats} == {("at_s", "cpu_s", "gpu", "memory_bytes", "running_s", "step")}
 
 
+def test_the_end_is_reported_after_all_points(tmp_path: Path) -> None:
+    """More points than one request carries: the server recorded the end before most of them."""
+    code = "import sys\nfor step in range(1, 9001): print(f'step {step}: loss {1 / step}')\nsys.stdout.flush()"
+    with sync_server(tmp_path / "api.sock") as server, agent(
+        tmp_path / "a", ["python3", "-c", code], server_socket=str(tmp_path / "api.sock")
+    ) as it:  # fmt: skip
+        it.ended()
+        server.wait_for(KEY, "ended")
+        requests = list(server.requests)
+    end = next(n for n, request in enumerate(requests) if any(report["kind"] == "ended" for report in request["reports"]))
+    assert sum(len(request["points"]) for request in requests[: end + 1]) == 9000
+    assert len([request for request in requests if request["points"]]) > 4
+
+
 def test_orders_are_obeyed(tmp_path: Path) -> None:
     code = "trap 'echo stopping; exit 0' TERM; while true; do sleep 0.05; done"
     with sync_server(tmp_path / "api.sock") as server, agent(

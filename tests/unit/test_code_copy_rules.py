@@ -53,6 +53,20 @@ def test_empty_directories_go_along_outside_of_git(tmp_path: Path) -> None:
     assert shown(gather(tmp_path / "r", own=["checkpoint/{step}.pt"])) == {"train.py": "file", "checkpoint": "directory"}
 
 
+def test_directories_that_a_job_writes_into_stand_for_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`out` of one glob became an entry that hid `out/ckpt` of another: the program trained, and could not save."""
+    root = write(tmp_path / "p", {"train.py": "1", "out/ckpt/step_1.pt": "x", "scratch/x": "1"})
+    for path in ("out/logs", "scratch/tmp", ".home/live", ".home/jobs/a-1"):
+        (root / path).mkdir(parents=True)
+    monkeypatch.setenv("TRAINMASTER_HOME", str(root / ".home"))
+    gathered = gather(root, own=["out/ckpt/*.pt", "out/*.json"], exclude=["scratch/*"])
+    assert shown(gathered) == {"train.py": "file", "out/ckpt": "directory", "out/logs": "directory"}
+    monkeypatch.setattr("trainmaster.client.code_copy.gather._EMPTY_MAX", 0)
+    gathered = gather(root, own=["out/ckpt/*.pt"], exclude=["scratch/*"])
+    assert shown(gathered) == {"train.py": "file", "out/ckpt": "directory"}
+    assert Aside(".", "1 empty directories; at most 0 are copied", notable=True) in gathered.left_out
+
+
 def test_a_base_model_under_the_pattern_is_said_and_earlier_checkpoints_are_not(tmp_path: Path) -> None:
     """`models/base.pt` under `models/*.pt` was left out without a word, and the job died."""
     files = dict.fromkeys(("train.py", "models/base.pt", "models/step_10.pt", "runs/step-5/model.bin"), "")

@@ -110,6 +110,19 @@ def test_a_clock_that_goes_back_does_not_fill_the_disk(tmp_path: Path, monkeypat
     assert (len(Path(times_path(str(tmp_path / "rank0.log"))).read_bytes()) <= 64 * RECORD.size, times.trouble) == (True, "")
 
 
+@pytest.mark.parametrize("emptied", [40, 63])
+def test_a_file_of_times_that_another_process_empties_costs_the_times_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emptied: int
+) -> None:
+    monkeypatch.setattr(log_times, "RECORDS_MAX", 64)
+    times, path = LogTimes(str(tmp_path / "rank0.log")), Path(times_path(str(tmp_path / "rank0.log")))
+    for number in range(200):
+        times.grown(number + 1, float(number), float(number))
+        if number == emptied:
+            path.write_bytes(b"")
+    assert (times.trouble, path.exists()) == ("another process changed the file of its times", False)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_file_of_times_that_holds_anything_does_no_harm(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

@@ -4,14 +4,20 @@ import re
 
 from trainmaster.model.spec import Mode
 
-_SMALLER = re.compile(r"loss|error|err|perplexity|ppl|mse|mae|rmse|nll|cer|wer|fid|bpb|bpc")
-_LARGER = re.compile(r"acc|accuracy|auc|auroc|f1|precision|recall|reward|return|bleu|rouge|map|iou|dice|score|r2|psnr|ssim|elo")
+_SMALLER = re.compile(r"(?:loss|error|err|perplexity|ppl|mse|mae|rmse|nll|cer|wer|fid|bpb|bpc)[0-9]*")
+_LARGER = re.compile(
+    r"f1|r2|(?:acc|accuracy|auc|auroc|precision|recall|reward|return|bleu|rouge|map|iou|dice|score|psnr|ssim|elo)[0-9]*"
+)
+# With these words, the others say nothing, or the opposite.
+_UNCLEAR = re.compile(r"neg|negative|drop|gap|code|scale|brier|bouldin|delta|diff|target|threshold")
 _WORD = re.compile(r"[a-z]+[0-9]*")
 
 
 def guessed_mode(name: str) -> Mode | None:
-    """None if no word says it. `val/loss`: smaller; `eval_accuracy`: larger."""
+    """None if no word says it, or if one leaves it open. `val/loss`: smaller; `eval_accuracy`: larger; `neg_rmse`: None."""
     words = _WORD.findall(name.lower())
+    if any(_UNCLEAR.fullmatch(word) for word in words):
+        return None
     if any(_SMALLER.fullmatch(word) for word in words):
         return Mode.MIN
     return Mode.MAX if any(_LARGER.fullmatch(word) for word in words) else None

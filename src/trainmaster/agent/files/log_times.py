@@ -43,7 +43,9 @@ class LogTimes:
         if size < self._offset:  # the program emptied its log
             self._replace([])
         if self._count >= RECORDS_MAX:
-            self._replace(_thinned(self._records(), written_s))
+            records = self._records()
+            if records:  # else it could not be read
+                self._replace(_thinned(records, written_s))
         self._due_s = now_s + _EVERY_S
         self._write([(size, written_s)])
 
@@ -82,7 +84,10 @@ class LogTimes:
         except OSError as error:
             self.stop(str(error))
             return []
-        return list(RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size]))
+        if len(data) != self._count * RECORD.size:
+            self.stop("another process changed the file of its times")
+            return []
+        return list(RECORD.iter_unpack(data))
 
     def _write(self, records: list[Record]) -> None:
         """Append records. A short write counts as an error."""
@@ -90,6 +95,8 @@ class LogTimes:
             return
         data = b"".join(RECORD.pack(*one) for one in records)
         try:
+            if os.fstat(self._file).st_size != self._count * RECORD.size:
+                raise OSError("another process changed the file of its times")
             if os.pwrite(self._file, data, self._count * RECORD.size) != len(data):
                 raise OSError("the disk is full")
         except OSError as error:

@@ -113,6 +113,7 @@ class Attempt:
             exit_record.write(self._start.directory, {**ended, "home": self._launch.get("home", "")})
         except OSError as error:  # then the server's record is the only one
             sys.stderr.write(f"the record of the end could not be written: {error}\n")
+        self._sync.send_points()
         told = {name: value for name, value in ended.items() if name not in ("kind", "n")}
         self._outbox.report("ended", **{**told, "staged": [], "kept": [], "run": [], "not_kept": [], "warned": []})
         self._sync.finish()

@@ -111,6 +111,11 @@ class Points:
         """Whether no point waits that may be sent."""
         return not self._waiting and self._beyond is None
 
+    @property
+    def many(self) -> bool:
+        """Whether so many wait that one request with reports might not carry them."""
+        return len(self._waiting) > BATCH_MAX // 20 or self._beyond is not None
+
     def _write(self) -> None:
         """Write new points to the file. On a full disk they stay in memory only, or are dropped if the memory is full too."""
         room = max(0, MEMORY_MAX - len(self._waiting)) if self._beyond is None else 0

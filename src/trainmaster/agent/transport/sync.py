@@ -33,6 +33,7 @@ _BRISK_S = 5.0  # the shorter gap applies for so long after the start, because u
 _HEARTBEAT_S = 5.0
 _UNREACHABLE_S = 2.0  # before it ends, an agent waits so long for an unreachable server, and
 _FINISH_S = 10.0  # so long for a slow one
+_POINTS_S = 5.0  # for points that are sent before the end is reported
 _PATH = "/agent/sync"
 _SAID_MAX = 200  # characters shown of the server's message
 _ANSWER_MAX = 64 << 20  # bytes of an answer; the server's largest are a few MiB
@@ -131,6 +132,15 @@ class Sync:
             return False  # the item is not the cause
         self.outbox.drop_oldest(str(refusal))
         return True
+
+    def send_points(self) -> None:
+        """Send the points of an attempt that has ended, for a short time, except for what its last report may carry.
+
+        The server records the end with that report. A user who waits for the end reads the metrics then.
+        """
+        until_s = time.monotonic() + _POINTS_S
+        while self.enabled and self.outbox.points.many and time.monotonic() < until_s and self.flush(_UNREACHABLE_S):
+            pass
 
     def finish(self) -> bool:
         """Send what is left; give up if the server is unreachable or slow. Returns whether everything was acknowledged."""

@@ -31,6 +31,7 @@ def set_excluded_aside(root: str, listing: Listing, exclude: Iterable[str]) -> N
     listing.fresh.difference_update(found)
     for path in found:
         listing.links.pop(path, None)
+    listing.empty = {path for path in listing.empty if not any(glob.owns(path) for glob in globs)}
     listing.left_out += [Aside(path, EXCLUDED) for path in sorted(found)]
 
 
@@ -40,6 +41,7 @@ def set_server_aside(root: str, listing: Listing) -> None:
     if home.is_relative_to(root) and str(home) != root:
         place = home.relative_to(root).as_posix()
         listing.files = {path for path in listing.files if not lies_in(path, (place,))}
+        listing.empty = {path for path in listing.empty if not lies_in(path, (place,))}
         _reduce_links(root, listing, lambda path: lies_in(path, (place,)), {place})
         listing.left_out = [one for one in listing.left_out if not lies_in(one.path, (place,))]
 

@@ -35,6 +35,7 @@ from trainmaster.wire.code import Entry, Tree
 __all__ = ["Gathered", "Limits", "gather", "pack_zip"]
 
 _LINKS_MAX = 20_000
+_EMPTY_MAX = 10_000  # directories
 _OUTPUT = "the output of this command"
 
 
@@ -246,10 +247,18 @@ class _Collected:
         return True
 
     def add_directories(self, homes: set[str]) -> None:
-        """Add directories of which nothing is copied: empty ones, and those that the job writes into, the `homes`."""
-        above = {path[:at] for path in self._entries for at, character in enumerate(path) if character == "/"}
-        existing = {home for home in homes if os.path.isdir(f"{self._root}/{home}") and not home.startswith("../")}
-        for path in (self._listing.empty | existing) - above - self._entries.keys():
+        """Add directories of which nothing is copied: empty ones, and those that the job writes into, the `homes`.
+
+        One with another of them inside is there anyway: an entry for it would stand for all that it contains.
+        """
+        wanted = {home for home in homes if os.path.isdir(f"{self._root}/{home}") and not home.startswith("../")}
+        if len(self._listing.empty) <= _EMPTY_MAX:
+            wanted |= self._listing.empty
+        else:
+            self._leave_out(".", f"{len(self._listing.empty):,} empty directories; at most {_EMPTY_MAX:,} are copied")
+        paths = wanted | self._entries.keys()
+        above = {path[:at] for path in paths for at, character in enumerate(path) if character == "/"}
+        for path in wanted - above - self._entries.keys():
             if self._is_text(path):
                 self._entries[path] = Entry(path=path, type="directory")
 

@@ -1,0 +1,20 @@
+"""Which of two values is better, by the name of a metric alone. Where the name leaves it open, nothing is called the best."""
+
+import pytest
+
+from trainmaster.model.metric_modes import guessed_mode
+from trainmaster.model.spec import Mode
+
+SMALLER = ("loss", "val/loss", "train_err", "eval_perplexity", "test-RMSE", "fid", "loss_1")
+LARGER = ("accuracy", "val_acc1", "episode_reward", "f1", "eval/bleu", "mAP", "top1_acc")
+OPEN = (
+    "lr", "grad_norm", "value_1", "neg_mean_squared_error", "val/neg_rmse", "brier_score", "davies_bouldin_score", "accuracy_drop",
+    "return_code", "loss_scale", "acc_target", "score_delta",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "mode"), [(SMALLER, Mode.MIN), (LARGER, Mode.MAX), (OPEN, None)], ids=["smaller", "larger", "open"]
+)
+def test_the_mode_that_a_name_says(names: tuple[str, ...], mode: Mode | None) -> None:
+    assert {name: guessed_mode(name) for name in names} == dict.fromkeys(names, mode)
