@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.agent.metrics.line_text import plain
 from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.patterns import compiled
 from trainmaster.cli.render.line_pattern import suggested
@@ -14,18 +15,36 @@ LINES = {
     "[2026-01-02 10:11:12] round 7 of 90, reward 3.5 (best 4.25)": (7, {"reward": 3.5, "best": 4.25}),
     "Gen 12 -> fitness=0.25 +- 0.5": (12, {"fitness": 0.25, "value_2": 0.5}),
     "loss 0.5 loss 0.75 at step 3": (3, {"loss": 0.5, "loss_2": 0.75}),
+    "2026-01-02 10:11:01,923 - INFO - gen 1 fitness 0.15": (1, {"fitness": 0.15}),  # 923 are milliseconds
+    "val_f1: 0.52 epoch: 3": (3, {"val_f1": 0.52}),
+    "loss 0.5 min 0.1 max 0.9 in 3.5 min": (None, {"loss": 0.5, "min": 0.1, "max": 0.9}),
+    "gen 4 fitness 0.45 per step 1.4": (4, {"fitness": 0.45, "step_2": 1.4}),
+    "fitness@5 0.45 fitness@10 0.5 on GPU 0": (None, {"value_1": 0.45, "value_2": 0.5}),
+    "GPU 0 fitness 0.3 of 1.5": (None, {"fitness": 0.3, "of": 1.5}),
+    "\x1b[32mfitness\x1b[0m 0.15 gen 3": (3, {"fitness": 0.15}),
+    "gen 1 │ fitness 0.15": (1, {"fitness": 0.15}),
 }
 NOTHING = ["", "listening on 127.0.0.1:8080", "saved out/model-3.pt", "version 2", "took 3.5 s", "x" * 10_000]
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_suggested_pattern_reads_its_line(line: str) -> None:
-    pattern = suggested(line)
+    pattern = suggested(plain(line.encode()))  # as `tm metrics try` shows it
     assert pattern is not None
     found = Parser(compiled(pattern)).parse(line.encode())
     assert found == LINES[line], pattern
     changed = line.replace("5", "9")
     assert Parser(compiled(pattern)).parse(changed.encode()) is not None, pattern
+
+
+def test_a_value_that_is_not_finite_is_read_too() -> None:
+    pattern = suggested("epoch 1 it 20 loss nan acc 0.3")
+    assert pattern is not None
+    lines = {b"epoch 1 it 20 loss nan acc 0.3": (20, "nan", "0.3"), b"epoch 2 it 40 loss 0.5 acc inf": (40, "0.5", "inf")}
+    for line, expected in lines.items():
+        found = Parser(compiled(pattern)).parse(line)
+        assert found is not None
+        assert (found[0], str(found[1]["loss"]), str(found[1]["acc"])) == expected
 
 
 @pytest.mark.parametrize("line", NOTHING)

@@ -70,7 +70,7 @@ class Parser:
     def parse(self, line: bytes) -> Found:
         """(step or None, values) of a line; None if it has neither. A dictionary is reported with a line after it."""
         if self._pattern is not None:
-            return self._by_pattern(cut(line))
+            return self._by_pattern(line)
         if not line.strip():
             return None
         read = self._read(line)
@@ -89,10 +89,13 @@ class Parser:
         """What was read and not reported when the output ends."""
         return self._trainer.release()
 
-    def _by_pattern(self, line: str) -> Found:
+    def _by_pattern(self, printed: bytes) -> Found:
+        """The pattern is searched in the line as it is printed, then as it is seen, without colors."""
         assert self._pattern is not None
-        self.rule = "pattern"
+        self.rule, line = "pattern", cut(printed)
         match = self._pattern.search(line)
+        if match is None and (seen := plain(printed)) != line:
+            line, match = seen, self._pattern.search(seen)
         if match is None:
             if "step" in self._pattern.groupindex:
                 return None

@@ -4,16 +4,26 @@ import re
 from itertools import takewhile
 from typing import NamedTuple
 
+from trainmaster.agent.metrics.line_text import without_prefix
 from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.patterns import compiled
 
 _LINE_MAX = 500  # characters
 _VALUES_MAX = 4
-_FOUND = re.compile(r"(?<![\w.:/-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w:/.-]*[\w/])", re.ASCII)
-_UNITS = re.compile(r" ?(?:s|ms|us|it/s|s/it|sec|seconds|min|h|[KMG]i?B)\b")
+_NOT_FINITE = "nan|NaN|inf|Inf"
+_FOUND = re.compile(
+    rf"(?<![\w.:/@,-])[-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|{_NOT_FINITE})(?![\w:/.-]*[\w/])(?!,\d)", re.ASCII
+)
+_UNITS = re.compile(r" ?(?:(?:s|ms|us|it/s|s/it|sec|seconds|[KMG]i?B)\b|(?:min|h)\b(?! {0,2}[:=]? {0,2}[-+.\d]))")
+_VALUE = rf"[-+.\deE]+|{_NOT_FINITE}"
+_MARKS = re.compile(r"[\W_]+")
 _BETWEEN = " \t:=([|#"  # a name and its number
 _BETWEEN_MAX = 4
-_STEPS = ("step", "steps", "iter", "iters", "iteration", "it", "batch", "update", "epoch", "episode", "generation", "round")
+_STEPS = (
+    "step", "steps", "iter", "iters", "iteration", "it", "batch", "update", "epoch", "ep", "episode", "generation", "gen",
+    "round",
+)  # fmt: skip
+_PLACES = ("gpu", "cuda", "device", "rank", "node", "worker", "process", "pid", "seed", "fold", "version")  # no step
 
 
 class _Number(NamedTuple):
@@ -31,16 +41,16 @@ def suggested(line: str) -> str | None:
 
     A value without a word before it is called `value_1` and so on, by its place.
     """
-    text = line.strip()
+    text = without_prefix(line.strip())
     if len(text) > _LINE_MAX:
         return None
     numbers = list(_numbers(text))
-    step = _step(numbers)
+    step = _step(text, numbers)
     values = [one for one in numbers if not one.whole][:_VALUES_MAX]
     if not values:
         return None
     pattern = _pattern(text, sorted([*values, *([step] if step else [])]), step)
-    found = Parser(compiled(pattern)).parse(text.encode())
+    found = Parser(compiled(pattern)).parse(line.encode())
     return pattern if found is not None and found[1] else None
 
 
@@ -54,38 +64,41 @@ def _numbers(text: str) -> list[_Number]:
 
 
 def _name(before: str) -> str:
-    """The word at the end of `before`."""
+    """The word at the end of `before`. Digits may follow its letters."""
     text = before.rstrip(_BETWEEN)
     at = len(text)
-    while at and (text[at - 1] == "_" or (text[at - 1].isascii() and text[at - 1].isalpha())):
+    while at and (text[at - 1] == "_" or (text[at - 1].isascii() and text[at - 1].isalnum())):
         at -= 1
-    return text[at:].lstrip("_") if len(before) - len(text) <= _BETWEEN_MAX else ""
+    return text[at:].lstrip("_0123456789") if len(before) - len(text) <= _BETWEEN_MAX else ""
 
 
-def _step(numbers: list[_Number]) -> _Number | None:
-    """The number that a word calls a step, else the highest of those without a fraction at the beginning."""
+def _step(text: str, numbers: list[_Number]) -> _Number | None:
+    """The number that a word calls a step, else the highest of those without a fraction with which the line begins."""
     named = [one for word in _STEPS for one in numbers if one.whole and one.name.lower() == word]
-    leading = sorted(takewhile(lambda one: one.whole, numbers), key=lambda one: -one.value)
-    return next(iter([*named, *leading]), None)
+    begins = bool(numbers) and _MARKS.sub("", text[: numbers[0].start]) == _MARKS.sub("", numbers[0].name)
+    leading = takewhile(lambda one: one.whole and one.name.lower() not in _PLACES, numbers if begins else ())
+    return next(iter([*named, *sorted(leading, key=lambda one: -one.value)]), None)
 
 
 def _pattern(text: str, wanted: list[_Number], step: _Number | None) -> str:
-    pattern, at, used = "", _begin(text, wanted[0]), set[str]()
+    pattern, at, used = "", _begin(text, wanted[0]), {"step"}
     for number in wanted:
         pattern += _between(text[at : number.start])
         if number is step:
             pattern += r"(?P<step>\d+)"
         else:
             stem = number.name.lower() or "value"
-            name = stem if number.name and stem not in used else f"{stem}_{len(used) + 1}"
+            name = stem if number.name and stem not in used else f"{stem}_{len(used)}"
+            while name in used:
+                name += "_2"
             used.add(name)
-            pattern += rf"(?P<{name}>[-+.\deE]+)"
+            pattern += f"(?P<{name}>{_VALUE})"
         at = number.end
     return pattern
 
 
 def _begin(text: str, first: _Number) -> int:
-    """Where the pattern begins: at the word of its first number, or at the beginning of the line."""
+    """Where the pattern begins: at the word of its first number, or at the beginning of the text."""
     return text.rindex(first.name, 0, first.start) if first.name else 0
 
 
