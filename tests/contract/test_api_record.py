@@ -74,6 +74,27 @@ def test_artifacts_come_by_page_and_kind(api: Api, monkeypatch: pytest.MonkeyPat
     assert "safetensors" in note
 
 
+@pytest.mark.parametrize(
+    ("name", "declared", "best"),
+    [
+        ("accuracy", {}, 4567), ("val/loss", {}, 1234), ("temperature", {}, None),
+        ("temperature", {"primary": "temperature", "mode": "max"}, 4567), ("accuracy", {"primary": "loss", "mode": "min"}, 4567),
+        ("loss", {"mode": "max"}, 1234),  # of no metric in particular
+    ],
+)  # fmt: skip
+def test_the_best_value_is_that_of_its_name_or_of_the_spec(api: Api, name: str, declared: dict[str, str], best: int | None) -> None:
+    """The lowest accuracy was called the best, and the best of the points drawn that of all."""
+    job = api.submit(metrics=declared)
+    values = [0.5] * 5000
+    values[1234], values[4567] = 0.25, 0.75
+    points = [MetricPoint(job, 1, 0, step, name, value, 1.0) for step, value in enumerate(values)]
+    api.services.metrics.write(points, [])
+    told = api.get(f"/jobs/{job}/metrics", name=name)
+    expected = {} if best is None else {name: {"step": best, "value": values[best]}}
+    assert (len(told["series"][name]) <= 2000, told["best"]) == (True, expected)
+    assert api.get(f"/jobs/{job}/metrics")["best"] == {}  # of all metrics at once, it would read everything
+
+
 def test_an_artifact_is_no_longer_replaced_once_its_job_has_ended(api: Api) -> None:
     job = running(api)
     keep(api, job, "a")

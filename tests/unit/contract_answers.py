@@ -48,7 +48,9 @@ TABLE: dict[str, Answer] = {
     "GET /jobs?limit=50&all=0": (200, {"jobs": [JOB]}),
     "GET /jobs/@last": (200, DETAIL),
     "GET /jobs/digits-14": (200, DETAIL),
-    "GET /jobs/digits-14/metrics?name=loss": (200, {"series": {"loss": [[0, 1.0], [60, 0.5], [120, 0.25]]}}),
+    "GET /jobs/digits-14/metrics?name=loss": (
+        200, {"series": {"loss": [[0, 1.0], [60, 0.5], [120, 0.25]]}, "best": {"loss": {"step": 120, "value": 0.25}}},
+    ),
     "GET /jobs/@last/why": (200, WHY),
     "GET /jobs/digits-14/logs?rank=0&attempt=1": (200, {"chunks": [{"attempt": 1, "rank": 0, "text": "a\n"}], "cursor": "c"}),
     "GET /jobs/digits-14/logs?rank=0&attempt=1&after=c": (200, {"chunks": [], "cursor": "c"}),

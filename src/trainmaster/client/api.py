@@ -22,8 +22,7 @@ Row = dict[str, Any]
 
 STATES = ("held", "queued", "starting", "running", "stopping", "succeeded", "failed", "cancelled")
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
-POLL_S = 20.0  # duration of one long poll
-_RETRY_S = 0.3
+POLL_S, _RETRY_S = 20.0, 0.3  # duration of one long poll; pause before it is repeated
 _ARTIFACTS_PAGE, _POINTS_PAGE = 1000, 50_000  # the server's maximum per page
 
 
@@ -172,7 +171,11 @@ class Client:
 
     def metrics(self, ref: str, name: str | None = None) -> dict[str, list[list[float]]]:
         """Metric values by name, as `[step, value]` pairs."""
-        return dict(self._get(_job(ref, "metrics"), name=name)["series"])
+        return dict(self.curve(ref, name)["series"])
+
+    def curve(self, ref: str, name: str | None) -> Row:
+        """The same as `series`, and with a name `best`: `{"series": {name: [...]}, "best": {name: {"step", "value"} or null}}`."""
+        return self._get(_job(ref, "metrics"), name=name)
 
     def gpus(self, period_s: float) -> Row:
         """`{"gpus", "now_s", "period_s"}`: every GPU, its users, and how much it was used in the period before now."""

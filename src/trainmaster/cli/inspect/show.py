@@ -15,7 +15,8 @@ from trainmaster.cli.render.progress import chosen, last_text, values_of
 from trainmaster.cli.render.provenance import draw, lineage
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import ENDED
-from trainmaster.model.metric_modes import guessed_mode
+
+Series = tuple[str | None, list[tuple[float, float]], dict[str, Any] | None]  # the name of a metric, its points, the best one
 
 _WIDTH, _WIDTH_MIN = 80, 40
 _CHECKPOINTS = 5
@@ -49,12 +50,13 @@ def show(session: Session, job: str, metric: str | None, provenance: bool, diff:
     values = values_of(found)
     name, _ = chosen(values, metric or found["spec"]["metrics"]["primary"])
     name = name or (None if metric else chosen(values, None)[0])
-    points = client.metrics(found["id"], name).get(name, []) if name else []
+    told = client.curve(found["id"], name) if name else {"series": {}}
+    best = (told.get("best") or {}).get(name)  # a server of an older version does not say
     width = min(_WIDTH, max(_WIDTH_MIN, out.width or _WIDTH))
     for line in head(found, time.time(), width):
         out.data(line, found["state"])
-    series = (name, [(step, math.nan if value is None else value) for step, value in points])
-    for line in body(found, time.time(), series, (width, out.unicode)):
+    points = [(step, math.nan if value is None else value) for step, value in told["series"].get(name, [])]
+    for line in body(found, time.time(), (name, points, best), (width, out.unicode)):
         out.data(line)
 
 
@@ -173,19 +175,17 @@ def _wrapped(text: str, first: str, rest: str = "", width: int = _WIDTH) -> list
     )  # fmt: skip
 
 
-def body(
-    job: dict[str, Any], now_s: float, series: tuple[str | None, list[tuple[float, float]]], screen: tuple[int, bool]
-) -> list[str]:
+def body(job: dict[str, Any], now_s: float, series: Series, screen: tuple[int, bool]) -> list[str]:
     """Attempts, metric, checkpoints, artifacts, failure, notes and the next commands; `screen`: columns, whether Unicode."""
     width, unicode = screen
     lines: list[str] = []
     if job["attempts"]:
         glyphs = timeline.UNICODE if unicode else timeline.ASCII
         lines += ["", "Attempts (time since it was submitted)", *timeline.draw(job, now_s, width, glyphs)]
-    name, points = series
+    name, points, best = series
     if name is not None and points:
         axis = "step" if _is_stepped(job, name) else "point"
-        lines += ["", *_metric(job, name, points, width), *curve.draw(points, width, ascii_only=not unicode, axis=axis)]
+        lines += ["", *_metric(job, (name, points, best), width), *curve.draw(points, width, ascii_only=not unicode, axis=axis)]
     beside = {key: value for key, value in values_of(job).items() if key != name}
     others = [f"{human.middle(key, width)} {last_text(job, key, value)}" for key, value in beside.items()]
     if others:
@@ -211,14 +211,10 @@ def _is_stepped(job: dict[str, Any], name: str) -> bool:
     return last is None or last["step"] is not None
 
 
-def _mode(job: dict[str, Any], name: str) -> str | None:
-    """What is better, as the spec says of its primary metric, else by the name; None: unknown, so no value is the best."""
-    declared = job["spec"]["metrics"]
-    return (declared["mode"] if declared["primary"] in (name, None) else None) or guessed_mode(name)
-
-
-def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], width: int) -> list[str]:
+def _metric(job: dict[str, Any], series: Series, width: int) -> list[str]:
     """The current value (a restart may have set it back) and the best one."""
+    name, points, best = series
+    assert name is not None
     step, value = points[-1]
     last = job["metrics"].get(name)
     if last is not None and last["step"] is not None and last["value"] is not None:
@@ -226,11 +222,9 @@ def _metric(job: dict[str, Any], name: str, points: list[tuple[float, float]], w
     diverged = name in (job.get("diverged") or {})
     stepped = _is_stepped(job, name)
     told = last_text(job, name, value) if diverged else f"{human.number(value)}{f' at step {step:g}' if stepped else ''}"
-    finite = [point for point in points if math.isfinite(point[1])]
-    mode = _mode(job, name)
-    if finite and mode is not None:
-        best = (min if mode == "min" else max)(finite, key=lambda point: point[1])
-        told += f", best {human.number(best[1])}{f' at step {best[0]:g}' if stepped else ''}"
+    if best is not None and best["value"] is not None:
+        at = f" at step {best['step']:g}" if stepped else ""
+        told += f", best {human.number(best['value'])}{at}"
     return _wrapped(f"Metric {human.middle(name, width)}: {told}", "", "  ", width)
 
 

@@ -16,6 +16,7 @@ from trainmaster.errors import UsageError
 from trainmaster.model import redaction
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import State
+from trainmaster.model.spec import Mode
 from trainmaster.ports.store import JobQuery
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import (
@@ -39,10 +40,11 @@ from trainmaster.server.jobs.start_waits import outlook
 from trainmaster.server.record.artifacts import kept_by
 from trainmaster.server.record.curves import Curves
 from trainmaster.server.record.divergence import LISTED, diverged
+from trainmaster.server.record.ranking import mode_of, point_view
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import models
 from trainmaster.server.schemas.queue_schemas import Why
-from trainmaster.server.schemas.record_schemas import PointPage
+from trainmaster.server.schemas.record_schemas import PointPage, Series
 from trainmaster.server.views import event_text, resources
 from trainmaster.server.views.lookup import FoundJob, find, page
 from trainmaster.server.views.silent_agents import silent_agents
@@ -196,11 +198,12 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
     return bodies.Json({"id": job.id, "state": job.state.value, "text": told["reason"], **told, "troubles": troubles})
 
 
-@router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=models.answers(models.Series))
+@router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=models.answers(Series))
 def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Query(max_length=NAMES_MAX)] = None) -> bodies.Json:
     """Values by step, evenly thinned, the more metrics the more. All metrics (at most 1000), or those in `name`.
 
-    Without the points of lost work: of attempts from the step on at which a later one began. `/points` has them too.
+    Without the points of lost work: of attempts from the step on at which a later one began. `/points` has them too. For those
+    in `name`, `best` has the best of all points, where it is known whether smaller or larger is better.
     """
     api = runtime.of(request)
     job = find(api, ref).job
@@ -211,7 +214,13 @@ def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Quer
         raise UsageError(words, "say which: ?name=loss&name=acc")
     each = min(_SERIES_MAX, _POINTS_MAX // max(1, len(names)))
     curves = Curves(api.services.events, metrics)
-    return bodies.Json({"series": {one: [list(point) for point in curves.series(job, one, each)] for one in names}})
+    best = {one: curves.best(job, one, mode is Mode.MAX) for one in name or () if (mode := mode_of([job], one)) is not None}
+    return bodies.Json(
+        {
+            "series": {one: [list(point) for point in curves.series(job, one, each)] for one in names},
+            "best": {one: point_view(found) for one, found in best.items()},
+        }
+    )
 
 
 @router.get("/jobs/{ref}/points", summary="Metric points", response_model=None, responses=models.answers(PointPage))

@@ -245,12 +245,6 @@ class SpecOf(BaseModel):
     in_place: bool
 
 
-class Series(BaseModel):
-    """Metric values as [step, value]."""
-
-    series: dict[str, list[tuple[int, float | None]]]
-
-
 class LogChunk(BaseModel):
     """A piece of output of a rank or a role."""
 

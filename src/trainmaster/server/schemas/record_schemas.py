@@ -78,3 +78,17 @@ class PointPage(BaseModel):
     name: str
     points: list[tuple[int, float | None, float, int]]
     next: int | None = Field(description="send it as `after` for the next page; null: there are no more")
+
+
+class BestValue(BaseModel):
+    """The best value of a metric."""
+
+    step: int = Field(description="of a metric without steps: its number in order of arrival, from 0")
+    value: float | None
+
+
+class Series(BaseModel):
+    """Metric values as [step, value]."""
+
+    series: dict[str, list[tuple[int, float | None]]]
+    best: dict[str, BestValue | None]
