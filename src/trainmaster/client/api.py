@@ -174,7 +174,7 @@ class Client:
         return dict(self.curve(ref, name)["series"])
 
     def curve(self, ref: str, name: str | None) -> Row:
-        """The same as `series`, and with a name `best`: `{"series": {name: [...]}, "best": {name: {"step", "value"} or null}}`."""
+        """`{"series": {name: [[step, value]]}, "best": {name: {"step", "value"}}}`; `best` only with a name."""
         return self._get(_job(ref, "metrics"), name=name)
 
     def gpus(self, period_s: float) -> Row:
