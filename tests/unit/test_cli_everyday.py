@@ -292,10 +292,12 @@ def test_an_older_server_cannot_select_by_time(invoke: Run) -> None:
 @pytest.mark.parametrize(
     "command",
     ["ps", "show x", "why x", "logs x", "queue", "top", "nodes", "usage", "compare x y", "artifacts x", "get x", "get-spec x", "wait x",
-     "export", "policy", "storage", "token list", "note --list"],
+     "export", "policy", "storage", "token list", "note --list", "metrics x", "gpus", "storage gc --dry-run", "rm x --dry-run",
+     "prune --dry-run", "plan cluster.yaml"],
 )  # fmt: skip
 def test_commands_that_read_start_no_server(invoke: Run, tmp_path: Path, command: str) -> None:
     home = tmp_path / "home"
+    (tmp_path / "cluster.yaml").write_text("pools: {a: {nodes: [n0]}}\n")
     code, out, said = invoke(*command.split())
     message = f"error: no server is running: $TRAINMASTER_HOME names {home}, which does not exist\n"
     assert (code, out, said) == (7, "", message + "  check the name   a new home there: tm up\n")
