@@ -1,7 +1,6 @@
 """The everyday commands without a server: columns, sorting, tables on any terminal, logs, suggestions, help."""
 
 import json
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,22 +8,19 @@ from pathlib import Path
 from typing import Any
 from unicodedata import category
 
-import click
 import pytest
 from contract_answers import DETAIL, JOB
 from contract_server import Answer, Asked, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.cli.app import ALIASES, COMMANDS, run, tm
-from trainmaster.cli.examples import EXAMPLES
+from trainmaster.cli.app import ALIASES, COMMANDS, run
 from trainmaster.cli.help import GROUPS
 from trainmaster.cli.inspect.logs import _ranks
 from trainmaster.cli.inspect.ps import COLUMNS
 from trainmaster.cli.render.log_stream import Lines, LogPrinter
 from trainmaster.cli.render.output import Output
 from trainmaster.cli.render.table import draw, width_of
-from trainmaster.cli.session import Session
 from trainmaster.cli.suggestions import ELSEWHERE, MISSING
 from trainmaster.errors import UsageError
 
@@ -350,38 +346,6 @@ def test_a_time_limit_needs_a_unit(invoke: Run, given: str, code: int) -> None:
             f"error: --time-limit {number}: {number} of what?\n"
             f"  minutes: --time-limit {number}m  hours: {number}h  seconds: {number}s\n"
         )
-
-
-def every_command(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        inside = click.Context(command, info_name=name, parent=context)
-        yield inside.command_path.removeprefix("tm "), command
-        if isinstance(command, click.Group):
-            yield from every_command(command, inside)
-
-
-def test_every_help_ends_with_an_example_that_parses(invoke: Run, tmp_path: Path) -> None:
-    """A new command needs a line in cli/examples.py."""
-    (tmp_path / "train.yaml").write_text("command: python train.py\n")
-    (tmp_path / "trainmaster-backup").mkdir()
-    top = click.Context(tm, info_name="tm", obj=Session(), **tm.context_settings)
-    commands = dict(every_command(tm, top))
-    assert commands.keys() == EXAMPLES.keys()
-    for path, command in commands.items():
-        example = EXAMPLES[path]
-        assert command.get_help(click.Context(command, info_name=path, parent=top)).endswith(f"Example:\n    {example}"), path
-        words = shlex.split(example.partition(" > ")[0])
-        assert words[0] == "tm"
-        assert words[1 : 1 + len(path.split())] == path.split()
-        parsed, context = tm, top
-        rest = words[1:]
-        while isinstance(parsed, click.Group) and rest:
-            name, found, rest = parsed.resolve_command(context, rest)
-            assert found is not None
-            context = found.make_context(name, list(rest), parent=context, obj=Session())
-            parsed, rest = found, [*context._protected_args, *context.args] if isinstance(found, click.Group) else []
 
 
 def test_help_and_version_are_commands(invoke: Run) -> None:
