@@ -14,14 +14,14 @@ from contract_server import Answer, Asked, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.cli import help as helps
 from trainmaster.cli.app import ALIASES, COMMANDS, run
-from trainmaster.cli.help import GROUPS
 from trainmaster.cli.inspect.logs import _ranks
 from trainmaster.cli.inspect.ps import COLUMNS
 from trainmaster.cli.render.log_stream import Lines, LogPrinter
 from trainmaster.cli.render.output import Output
 from trainmaster.cli.render.table import draw, width_of
-from trainmaster.cli.suggestions import ELSEWHERE, MISSING
+from trainmaster.cli.suggestions import ELSEWHERE, GROUPS, LINES, MISSING
 from trainmaster.errors import UsageError
 
 Run = Callable[..., tuple[int, str, str]]
@@ -334,6 +334,22 @@ def test_what_others_call_it(invoke: Run) -> None:
     assert invoke("sacct")[2] == "error: there is no command 'sacct'\n  use: tm ps --all --wide\n"
     assert invoke("cordon", "n0")[2] == "error: there is no command 'cordon'\n  use: tm nodes drain\n"
     assert "is not there yet; meanwhile: tm submit -- sleep 2h" in invoke("salloc")[2]
+    assert {target.split()[0] for target in LINES.values()} <= COMMANDS.keys()
+    assert {line.split()[0] for line in LINES} <= set(GROUPS)
+    assert not known & set(GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("line", "use"),
+    [("scontrol hold j", "hold"), ("scontrol release j", "release"), ("scontrol requeue j", "rerun"), ("scontrol", "show"),
+     ("scontrol update job=j priority=3", "update"), ("scontrol update NodeName=n0 State=drain", "nodes drain"),
+     ("scontrol show job j", "show"), ("scontrol -d show j", "show"), ("scontrol show nodes", "nodes"), ("docker container ls", "ps"),
+     ("docker stop x", "cancel"), ("docker run -it x", "run"), ("kubectl get pods", "ps"), ("kubectl logs -f p", "logs"),
+     ("kubectl delete pod p", "cancel"), ("sky launch x.yaml", "run"), ("sky exec c", "exec"), ("sky jobs queue", "ps"),
+     ("sky jobs cancel 3", "cancel"), ("ray job submit", "submit"), ("dstack ps", "ps")],
+)  # fmt: skip
+def test_the_second_word_says_what_is_meant(invoke: Run, line: str, use: str) -> None:
+    assert invoke(*line.split()) == (2, "", f"error: there is no command '{line.split()[0]}'\n  use: tm {use}\n")
 
 
 @pytest.mark.parametrize(("given", "code"), [("10", 2), ("1.5", 2), (" 90 ", 2), ("10m", 7), ("1h30m", 7)])
@@ -353,4 +369,4 @@ def test_help_and_version_are_commands(invoke: Run) -> None:
     assert invoke("help")[1] == invoke("--help")[1]
     assert invoke("help", "sinfo")[:2] == (2, "")
     assert invoke("version")[1] == invoke("--version")[1]
-    assert {name for names in GROUPS.values() for name in names} <= COMMANDS.keys()  # others are listed after these
+    assert {name for names in helps.GROUPS.values() for name in names} <= COMMANDS.keys()  # others are listed after these
