@@ -1,9 +1,11 @@
 """What goes along with a job at the real command line: files, variables, umask, input, and data beside the directory."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,26 @@ def tm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tm]:
     finally:
         tm("down", "--cancel", timeout_s=100.0)
         daemons.stop(tm.home)
+
+
+@pytest.fixture(scope="module")
+def developer(tm: Tm) -> Tm:
+    """The same directory and server with a Python first on the PATH in which the package `mine` is installed as editable."""
+    root = tm.work.parent
+    source, python = root / "library", root / "env"
+    (source / "mine").mkdir(parents=True)
+    (source / "mine" / "__init__.py").write_text("")
+    venv.create(python, symlinks=True)
+    (site,) = python.glob("lib/python*/site-packages")
+    (site / "mine.pth").write_text(f"{source}\n")
+    (site / "mine-1.0.dist-info").mkdir()
+    (site / "mine-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    installed = {"url": source.as_uri(), "dir_info": {"editable": True}}
+    (site / "mine-1.0.dist-info" / "direct_url.json").write_text(json.dumps(installed))
+    there = Tm(root, tm.home.root)
+    there.environment["XDG_CACHE_HOME"] = tm.environment["XDG_CACHE_HOME"]
+    there.environment["PATH"] = f"{python / 'bin'}{os.pathsep}{tm.environment['PATH']}"
+    return there
 
 
 @contextmanager
@@ -63,7 +85,9 @@ def test_the_log_of_the_command_and_a_log_that_grows_are_no_reason_to_refuse(tm:
     (tm.work / "one.log").unlink()
 
 
-def test_plan_and_submit_list_what_goes_along(tm: Tm) -> None:
+def test_plan_and_submit_list_what_goes_along(developer: Tm) -> None:
+    tm, source = developer, developer.work.parent / "library"
+    tm.file("t.py", "print('trained')\n")
     tm.file("models/base.pt", "weights")
     tm.file(".env", "TOKEN=secret")
     tm.file("data/x.csv", "1")
@@ -76,7 +100,7 @@ def test_plan_and_submit_list_what_goes_along(tm: Tm) -> None:
     found = json.loads(tm.ok("plan", "--json", *command))
     assert {name: found[name] for name in ("copied", "linked", "left_out", "editable")} == {
         "copied": [{"path": "models/", "bytes": 0}, {"path": "t.py", "bytes": (tm.work / "t.py").stat().st_size}],
-        "linked": [{"path": "data", "why": "named as data"}], "left_out": left_out, "editable": found["editable"],
+        "linked": [{"path": "data", "why": "named as data"}], "left_out": left_out, "editable": {"mine": str(source)},
     }  # fmt: skip
     assert set(shell) <= set(found["variables"]["shell"])
     assert found["variables"]["job"] == ["A"]
@@ -84,6 +108,7 @@ def test_plan_and_submit_list_what_goes_along(tm: Tm) -> None:
     listed = [
         f"copied    {size:>9}  t.py", "linked    data  (named as data)", "left out  .env  (credentials may be in it)",
         "          models/base.pt  (the job writes 'models/*.pt')",
+        f"imports   mine from {source}  (an editable install, not copied)",
     ]  # fmt: skip
     assert [line for line in tm.ok("plan", *command).splitlines() if line in listed] == listed
     said = tm("submit", "-v", *command)
@@ -92,10 +117,23 @@ def test_plan_and_submit_list_what_goes_along(tm: Tm) -> None:
     assert ALL not in said.err
     said = tm("submit", *command)
     notable = "not copied: .env (credentials may be in it); not copied: models/base.pt (the job writes 'models/*.pt')"
-    (line,) = [line for line in said.err.splitlines() if line.startswith(notable)]
-    assert line.endswith(ALL)
+    imported = f"imported from its source, not from the copy: mine from {source}"
+    assert [line for line in said.err.splitlines() if line.startswith("not copied")] == [f"{notable}; {imported}; {ALL}"]
     for name in ("models/base.pt", ".env"):
         (tm.work / name).unlink()
+
+
+def test_a_job_imports_an_editable_install_from_where_show_says(tm: Tm, developer: Tm) -> None:
+    source = developer.work.parent / "library"
+    developer.file("uses.py", "import mine; print(mine.__file__)\n")
+    said = developer("submit", "--", "python3", "uses.py")
+    job = said.out.strip()
+    line = f"imported from its source, not from the copy: mine from {source}; {ALL}"
+    assert line in said.err.splitlines()
+    assert f" imports mine from {source}, not from the copy " in " ".join(tm.ok("show", job).split())
+    assert tm.ended(job)["state"] == "succeeded"
+    assert tm.ok("logs", job) == f"{source}/mine/__init__.py\n"
+    (developer.work / "uses.py").unlink()
 
 
 def test_data_beside_the_directory_is_named_by_the_failure(tm: Tm) -> None:

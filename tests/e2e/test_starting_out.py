@@ -64,6 +64,36 @@ def test_a_plan_submits_nothing(tm: Tm) -> None:
     assert tm.json("ps") == before
 
 
+def test_a_plan_without_a_server_shows_what_is_known_here_and_starts_none(tm: Tm, tmp_path: Path) -> None:
+    alone = Tm(tmp_path)
+    alone.file("fit.py", "print('fitted')\n")
+    command = ("--time-limit", "2h", "--env", "HF_TOKEN=abc", "--", "python3", "fit.py")
+    said = alone("plan", *command)
+    lines = said.out.splitlines()
+    assert [line for line in lines if line.split()[0] in ("job", "command", "code", "asks", "starts", "waits", "costs")] == [
+        "job      fit (project default, experiment fit)", "command  python3 fit.py", f"code     1 file, 16 B copied, from {alone.work}",
+        "asks for nodes 1, gpus 0, cpus 1.0",
+        f"starts   not known: no server is running: $TRAINMASTER_HOME names {alone.home.root}, which does not exist; "
+        "check the name   a new home there: tm up",
+    ]  # fmt: skip
+    assert "limits   2 h; restarts: 3" in said.out
+    assert (said.code, said.err) == (0, "nothing was submitted; to submit it: tm submit, with the same arguments\n")
+    found = json.loads(alone.ok("plan", "--json", *command))
+    decided = json.loads(Tm(tmp_path, tm.home.root).ok("plan", "--json", *command))
+    assert found.keys() == decided.keys()
+    assert {name for name in found if found[name] != decided[name]} == {"placement", "position", "reason"}
+    assert (found["placement"], found["position"], found["reason"][:20]) == (None, None, "no server is running")
+    alone.file("cluster.yaml", "pools: {a: {nodes: [n0]}}\n")
+    for line in ("plan cluster.yaml", "rm x --dry-run", "prune --dry-run", "storage gc --dry-run", "metrics x", "gpus"):
+        assert alone(*line.split()).refusal == (
+            7, f"error: no server is running: $TRAINMASTER_HOME names {alone.home.root}, which does not exist\n"
+            "  check the name   a new home there: tm up\n",
+        )  # fmt: skip
+    bad = alone("plan", "--gpus", "many", "--", "true")
+    assert (bad.code, bad.err.startswith("error: resources.gpus: expected ")) == (2, True)
+    assert not alone.home.root.exists()
+
+
 def test_render_is_what_the_engine_gets_and_needs_no_server(tm: Tm, tmp_path: Path) -> None:
     alone = Tm(tmp_path)
     (launch,) = json.loads(alone.ok("render", "--json", "--ranks", "2", "--env", "A=1", "--", "python3", "fit.py"))

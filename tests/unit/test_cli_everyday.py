@@ -1,7 +1,6 @@
 """The everyday commands without a server: columns, sorting, tables on any terminal, logs, suggestions, help."""
 
 import json
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,23 +8,20 @@ from pathlib import Path
 from typing import Any
 from unicodedata import category
 
-import click
 import pytest
 from contract_answers import DETAIL, JOB
 from contract_server import Answer, Asked, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.cli.app import ALIASES, COMMANDS, run, tm
-from trainmaster.cli.examples import EXAMPLES
-from trainmaster.cli.help import GROUPS
+from trainmaster.cli import help as helps
+from trainmaster.cli.app import ALIASES, COMMANDS, run
 from trainmaster.cli.inspect.logs import _ranks
 from trainmaster.cli.inspect.ps import COLUMNS
 from trainmaster.cli.render.log_stream import Lines, LogPrinter
 from trainmaster.cli.render.output import Output
 from trainmaster.cli.render.table import draw, width_of
-from trainmaster.cli.session import Session
-from trainmaster.cli.suggestions import ELSEWHERE, MISSING
+from trainmaster.cli.suggestions import ELSEWHERE, GROUPS, LINES, MISSING
 from trainmaster.errors import UsageError
 
 Run = Callable[..., tuple[int, str, str]]
@@ -292,10 +288,12 @@ def test_an_older_server_cannot_select_by_time(invoke: Run) -> None:
 @pytest.mark.parametrize(
     "command",
     ["ps", "show x", "why x", "logs x", "queue", "top", "nodes", "usage", "compare x y", "artifacts x", "get x", "get-spec x", "wait x",
-     "export", "policy", "storage", "token list", "note --list"],
+     "export", "policy", "storage", "token list", "note --list", "metrics x", "gpus", "storage gc --dry-run", "rm x --dry-run",
+     "prune --dry-run", "plan cluster.yaml"],
 )  # fmt: skip
 def test_commands_that_read_start_no_server(invoke: Run, tmp_path: Path, command: str) -> None:
     home = tmp_path / "home"
+    (tmp_path / "cluster.yaml").write_text("pools: {a: {nodes: [n0]}}\n")
     code, out, said = invoke(*command.split())
     message = f"error: no server is running: $TRAINMASTER_HOME names {home}, which does not exist\n"
     assert (code, out, said) == (7, "", message + "  check the name   a new home there: tm up\n")
@@ -336,6 +334,22 @@ def test_what_others_call_it(invoke: Run) -> None:
     assert invoke("sacct")[2] == "error: there is no command 'sacct'\n  use: tm ps --all --wide\n"
     assert invoke("cordon", "n0")[2] == "error: there is no command 'cordon'\n  use: tm nodes drain\n"
     assert "is not there yet; meanwhile: tm submit -- sleep 2h" in invoke("salloc")[2]
+    assert {target.split()[0] for target in LINES.values()} <= COMMANDS.keys()
+    assert {line.split()[0] for line in LINES} <= set(GROUPS)
+    assert not known & set(GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("line", "use"),
+    [("scontrol hold j", "hold"), ("scontrol release j", "release"), ("scontrol requeue j", "rerun"), ("scontrol", "show"),
+     ("scontrol update job=j priority=3", "update"), ("scontrol update NodeName=n0 State=drain", "nodes drain"),
+     ("scontrol show job j", "show"), ("scontrol -d show j", "show"), ("scontrol show nodes", "nodes"), ("docker container ls", "ps"),
+     ("docker stop x", "cancel"), ("docker run -it x", "run"), ("kubectl get pods", "ps"), ("kubectl logs -f p", "logs"),
+     ("kubectl delete pod p", "cancel"), ("sky launch x.yaml", "run"), ("sky exec c", "exec"), ("sky jobs queue", "ps"),
+     ("sky jobs cancel 3", "cancel"), ("ray job submit", "submit"), ("dstack ps", "ps")],
+)  # fmt: skip
+def test_the_second_word_says_what_is_meant(invoke: Run, line: str, use: str) -> None:
+    assert invoke(*line.split()) == (2, "", f"error: there is no command '{line.split()[0]}'\n  use: tm {use}\n")
 
 
 @pytest.mark.parametrize(("given", "code"), [("10", 2), ("1.5", 2), (" 90 ", 2), ("10m", 7), ("1h30m", 7)])
@@ -350,41 +364,9 @@ def test_a_time_limit_needs_a_unit(invoke: Run, given: str, code: int) -> None:
         )
 
 
-def every_command(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        inside = click.Context(command, info_name=name, parent=context)
-        yield inside.command_path.removeprefix("tm "), command
-        if isinstance(command, click.Group):
-            yield from every_command(command, inside)
-
-
-def test_every_help_ends_with_an_example_that_parses(invoke: Run, tmp_path: Path) -> None:
-    """A new command needs a line in cli/examples.py."""
-    (tmp_path / "train.yaml").write_text("command: python train.py\n")
-    (tmp_path / "trainmaster-backup").mkdir()
-    top = click.Context(tm, info_name="tm", obj=Session(), **tm.context_settings)
-    commands = dict(every_command(tm, top))
-    assert commands.keys() == EXAMPLES.keys()
-    for path, command in commands.items():
-        example = EXAMPLES[path]
-        assert command.get_help(click.Context(command, info_name=path, parent=top)).endswith(f"Example:\n    {example}"), path
-        words = shlex.split(example.partition(" > ")[0])
-        assert words[0] == "tm"
-        assert words[1 : 1 + len(path.split())] == path.split()
-        parsed, context = tm, top
-        rest = words[1:]
-        while isinstance(parsed, click.Group) and rest:
-            name, found, rest = parsed.resolve_command(context, rest)
-            assert found is not None
-            context = found.make_context(name, list(rest), parent=context, obj=Session())
-            parsed, rest = found, [*context._protected_args, *context.args] if isinstance(found, click.Group) else []
-
-
 def test_help_and_version_are_commands(invoke: Run) -> None:
     assert invoke("help", "nodes", "drain")[1] == invoke("nodes", "drain", "--help")[1]
     assert invoke("help")[1] == invoke("--help")[1]
     assert invoke("help", "sinfo")[:2] == (2, "")
     assert invoke("version")[1] == invoke("--version")[1]
-    assert {name for names in GROUPS.values() for name in names} <= COMMANDS.keys()  # others are listed after these
+    assert {name for names in helps.GROUPS.values() for name in names} <= COMMANDS.keys()  # others are listed after these

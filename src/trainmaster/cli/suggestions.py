@@ -65,6 +65,36 @@ MISSING = {
     **dict.fromkeys(("port-forward", "proxy", "expose", "gateway"), "to forward ports is not there yet; meanwhile: ssh -L"),
     **dict.fromkeys(("scale", "autoscale", "autostop"), "nodes that come and go by need are not there yet; see: tm nodes"),
 }
+# Programs whose command is their second word, or the third after a noun (`sky jobs cancel`). It means what it means alone,
+# except in lines that begin as in LINES.
+GROUPS = ("scontrol", "docker", "podman", "kubectl", "sky", "ray", "dstack")
+_NOUNS = ("container", "job", "jobs")
+LINES = {
+    "scontrol show node": "nodes",
+    "scontrol show part": "policy",
+    "scontrol update node": "nodes drain",
+    "scontrol update part": "apply",
+    "scontrol create": "apply",
+    "scontrol requeuehold": "rerun --hold",
+    "kubectl get no": "nodes",
+    "kubectl get": "ps",
+    "kubectl apply": "submit",
+    "kubectl delete": "cancel",
+    "kubectl cp": "get",
+    "sky queue": "ps",
+    "sky jobs queue": "ps",
+    "sky status": "nodes",
+    "sky api start": "up",
+    "sky api stop": "down",
+    "sky down": "cancel",
+    "ray start": "up",
+    "ray stop": "down",
+    "ray status": "nodes",
+    "ray list nodes": "nodes",
+    "dstack apply": "run",
+    "dstack run get": "show",
+    "dstack metrics": "top",
+}
 _PROGRAMS = ("python", "python3", "torchrun", "bash")
 
 
@@ -77,6 +107,9 @@ def instead(name: str, words: list[str], commands: Mapping[str, str]) -> str:
         return f"to run it: tm run {shlex.join(words)}"
     if name.endswith(".py") or name in _PROGRAMS:
         return f"to run it: tm run -- {'python ' if name.endswith('.py') else ''}{shlex.join(words)}"
+    given = [word for word in words if not word.startswith("-")]
+    if name in GROUPS and len(given) > 1:
+        return _in_group(given, commands)
     if name in ELSEWHERE:
         return f"use: tm {ELSEWHERE[name]}"
     if name in MISSING:
@@ -85,3 +118,13 @@ def instead(name: str, words: list[str], commands: Mapping[str, str]) -> str:
     if not near:
         return "all commands: tm --help"
     return MISSING.get(near[0]) or f"did you mean: tm {commands.get(near[0]) or ELSEWHERE[near[0]]}"
+
+
+def _in_group(words: list[str], commands: Mapping[str, str]) -> str:
+    """A suggestion for `scontrol hold JOB` or `sky jobs logs JOB`."""
+    line = " ".join(words[:3]).lower()
+    begins = max((one for one in LINES if line.startswith(one)), key=len, default=None)
+    if begins is not None:
+        return f"use: tm {LINES[begins]}"
+    inner = words[2:] if words[1] in _NOUNS and len(words) > 2 else words[1:]
+    return f"use: tm {commands[inner[0]]}" if inner[0] in commands else instead(inner[0], inner, commands)

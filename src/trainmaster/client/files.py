@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainmaster.client.api import Row
 from trainmaster.client.start_options import array_of, start_of
-from trainmaster.client.submission import Draft, Options, draft_command, existing
+from trainmaster.client.submission import Draft, Options, draft_command, existing, pack
 from trainmaster.errors import UsageError
+from trainmaster.model.redaction import shown
 from trainmaster.model.spec import JobSpec
 from trainmaster.spec.changes import remade
 from trainmaster.spec.document import from_mapping, load_file
@@ -69,6 +71,25 @@ def check_params(path: Path, params: Mapping[str, Any] | Sequence[str]) -> None:
         if near:
             message = f"{path} has no parameter {str(name)!r}"
             raise UsageError(message, f"did you mean {near!r}?   a new one: --add-param {name}=…")
+
+
+def foresee_here(draft: Draft, why: str) -> Row:
+    """What `foresee` finds, as far as it is known without a server; `reason` is then `why` no scheduler decided.
+
+    Raises: SpecError, and other errors of `pack`.
+    """
+    prepared = pack(draft)
+    spec, code = from_mapping(prepared.body["spec"]), prepared.body["code"]
+    return {
+        **dict.fromkeys(("placement", "position", "eta_s", "cost")),
+        "reason": why,
+        "delays": [],
+        "notes": [],
+        "spec": to_mapping(shown(spec)),
+        "code": {name: code.get(name, 0) for name in ("files", "bytes")},
+        **prepared.along,
+        "directory": str(draft.directory),
+    }
 
 
 def check(draft: Draft) -> JobSpec:

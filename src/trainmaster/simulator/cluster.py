@@ -154,6 +154,13 @@ def _such(count: int, kind: str, gpus: int) -> str:
     return "is 1 such node" if count == 1 else f"are {count} {of}"
 
 
+def check_changes(add: Sequence[str], remove: Sequence[str]) -> None:
+    """Check how the changes are written, before a trace is read. Raises: UsageError."""
+    for option, texts in (("--add", add), ("--remove", remove)):
+        for text in texts:
+            _change(option, text)
+
+
 def _change(option: str, text: str) -> tuple[str, int, int]:
     match = _CHANGE.match(text.strip())
     if match is None or not int(match["nodes"]) or int(match["nodes"]) > WHOLE_MAX:

@@ -66,7 +66,7 @@ def lays_down(file: Path) -> bool:
 def foreseen(session: Session, file: Path) -> None:
     """Show what a configuration file would do to the present queue."""
     mapping, out = _mapping(file), session.out
-    answer = session.client(start=True).cluster_plan(mapping)
+    answer = session.client().cluster_plan(mapping)
     if out.json:
         out.value(answer)
         return

@@ -71,7 +71,7 @@ def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unk
 
     A job's last good checkpoint stays, and so does one that another job started from.
     """
-    client, out = session.client(start=True), session.out
+    client, out = session.client(start=not dry_run), session.out
     done = client.disk.collect(
         times.seconds(grace, "--grace", "write 90m, 24h or 7d"),
         dry_run,

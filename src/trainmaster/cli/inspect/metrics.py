@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import os
 import re
 import shlex
 import sys
@@ -183,11 +184,18 @@ def _arrow() -> Any:
 
 
 def _write_parquet(arrow: Any, table: dict[str, list[Any]], path: Path) -> None:
-    """Raises: OperationError."""
+    """Write a temporary file, then rename it, so that the file is never incomplete. Raises: OperationError."""
+    renamed = path.is_file() or not path.exists()  # a pipe stays one
+    part = path.with_name(f".{path.name}.{os.getpid()}.part") if renamed else path
     try:
-        arrow.parquet.write_table(arrow.table(table), path)
+        with part.open("wb") as file:  # a name would make it say in its own words why that cannot be opened
+            arrow.parquet.write_table(arrow.table(table), file)
+        part.replace(path)
     except OSError as error:
         raise OperationError(f"{path} cannot be written: {error.strerror or error}", "choose another place") from error
+    finally:
+        if renamed:
+            part.unlink(missing_ok=True)
 
 
 def _summarize(session: Session, table: dict[str, list[Any]]) -> None:

@@ -62,9 +62,6 @@ def attach(session: Session, job: str, **where: Any) -> int:
     """Open a shell beside a live job, in its environment and work directory.
 
     Ctrl-C goes to the shell. `exit` ends it, and so does `~.` at the beginning of a line. The job is not affected.
-
-    \b
-    Example: tm attach @last
     """
     place = {name: value for name, value in where.items() if value is not None}
     return _in_terminal(session, job, {"command": ["sh", "-c", _SHELL], **place})

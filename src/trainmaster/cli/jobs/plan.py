@@ -11,11 +11,12 @@ from trainmaster.cli.inspect.why import expected
 from trainmaster.cli.jobs.job_options import JobCommand, draft_of, with_job_options
 from trainmaster.cli.render import goes_along, human
 from trainmaster.cli.session import Session, offline, remote
-from trainmaster.client.api import Row, server_known
+from trainmaster.client.api import Row
 from trainmaster.client.code_copy.listing import git_state
-from trainmaster.client.files import check
+from trainmaster.client.embedded import AbsentError
+from trainmaster.client.files import check, foresee_here
 from trainmaster.client.origin import origin
-from trainmaster.client.submission import foresee
+from trainmaster.client.submission import Draft, foresee
 from trainmaster.errors import UsageError
 
 _ENGINES = ("local",)
@@ -32,7 +33,7 @@ def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **
 
     Shows what would be run, which files would be copied, linked or left out and why, which variables go along, and the
     scheduler's decision: where the job would start now, or why it would wait, at which position and for how long; what it
-    would cost, and which jobs it would delay.
+    would cost, and which jobs it would delay. Starts no server; without one, it shows what is known on this machine.
 
     \b
     tm plan train.yaml
@@ -43,13 +44,11 @@ def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **
         foreseen(session, Path(words[0]))
         return
     draft, out = draft_of(context, words, options), session.out
-    if not server_known(session.server):
-        check(draft)
-    found = foresee(session.client(start=True), draft)
+    found, decided = _found(session, draft)
     if out.json:
         out.value(found)
         return
-    for line in _told(found):
+    for line in [*_job(found), *(_decision(found) if decided else [f"starts   not known: {found['reason']}"])]:
         out.data(line)
     if not out.quiet:
         for line in draft.notes:
@@ -57,9 +56,18 @@ def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **
         out.note("nothing was submitted; to submit it: tm submit, with the same arguments")
 
 
-def _told(found: Row) -> list[str]:
-    """A plan as lines of text."""
-    spec, code, placement = found["spec"], found["code"], found["placement"]
+def _found(session: Session, draft: Draft) -> tuple[Row, bool]:
+    """The plan, and whether a scheduler decided; without a server, what is known on this machine."""
+    try:
+        client = session.client()
+    except AbsentError as error:
+        return foresee_here(draft, f"{error.message}; {error.hint}"), False
+    return foresee(client, draft), True
+
+
+def _job(found: Row) -> list[str]:
+    """What would run, as lines of text."""
+    spec, code = found["spec"], found["code"]
     lines = [f"job      {spec['name']} (project {spec['project']}, experiment {spec['experiment']})"]
     lines += [f"{'command' if not n else '':8} {line}" for n, line in enumerate(_command(spec).splitlines() or [""])]
     if code["files"] or found["linked"] or found["left_out"]:
@@ -72,14 +80,19 @@ def _told(found: Row) -> list[str]:
     lines += goes_along.draw(found)
     asked = _asked(spec)
     lines.append(f"asks for {', '.join(f'{name} {value}' for name, value in asked.items())}")
-    lines.append(f"limits   {_limits(spec)}")
+    return [*lines, f"limits   {_limits(spec)}"]
+
+
+def _decision(found: Row) -> list[str]:
+    """The scheduler's decision and its consequences, as lines of text."""
+    placement = found["placement"]
     if placement is None:
-        lines.append(f"waits    {found['reason']}")
+        lines = [f"waits    {found['reason']}"]
         if found["eta_s"] is not None:
             lines.append(f"         {expected(found['eta_s'])}")
     else:
         heads = ["starts   now, on ", *[" " * 17] * (len(placement) - 1)]
-        lines += [head + _share(share) for head, share in zip(heads, placement, strict=True)]
+        lines = [head + _share(share) for head, share in zip(heads, placement, strict=True)]
     if found["cost"] is not None:
         lines.append(f"costs    {_cost(found['cost'])}")
     return [*lines, *_delays(found["delays"]), *(f"note     {line}" for line in found["notes"])]

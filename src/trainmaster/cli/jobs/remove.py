@@ -30,7 +30,7 @@ def rm(session: Session, jobs: tuple[str, ...], kinds: tuple[str, ...], dry_run:
     KIND is work, logs, checkpoints, artifacts or metrics. The record stays: tm show and tm ps still show the job. A
     checkpoint that a fork needs is removed after that fork has ended.
     """
-    client = session.client(start=True)
+    client = session.client(start=not dry_run)
     found = client.disk.remove(jobs, kinds, dry_run=True)
     going = [row["id"] for row in found if row.get("kinds")]
     if _agreed(session, found, dry_run, yes):
@@ -54,7 +54,7 @@ def prune(session: Session, older_than: str, kinds: tuple[str, ...], dry_run: bo
 
     KIND is work, logs, checkpoints, artifacts or metrics. It affects only jobs that you may change; their record stays.
     """
-    client, age_s = session.client(start=True), times.seconds(older_than, "--older-than", "write 90m, 24h or 30d")
+    client, age_s = session.client(start=not dry_run), times.seconds(older_than, "--older-than", "write 90m, 24h or 30d")
     found = client.disk.prune(age_s, kinds, dry_run=True, **which)
     if _agreed(session, found["jobs"], dry_run, yes):
         client.disk.remove([row["id"] for row in found["jobs"]], kinds or ("work", "logs"))

@@ -52,7 +52,15 @@ def _said(options: dict[str, Any]) -> Options:
     return said
 
 
-@click.command(cls=JobCommand)
+class _RerunCommand(JobCommand):
+    """A command whose usage line names the COMMAND after `--`, too."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """The pieces after the command's name."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+@click.command(cls=_RerunCommand)
 @click.argument("job", type=JOB, metavar="JOB[@STEP]")
 @_param
 @added_option

@@ -82,19 +82,20 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
     """The cases to replay, in order."""
     from trainmaster.scheduling.policy import POLICIES, chosen  # noqa: PLC0415
     from trainmaster.simulator.cases import Case, quotas, with_quotas  # noqa: PLC0415
-    from trainmaster.simulator.cluster import changed, cluster, described  # noqa: PLC0415
+    from trainmaster.simulator.cluster import changed, check_changes, cluster, described  # noqa: PLC0415
     from trainmaster.simulator.replay import Settings  # noqa: PLC0415
 
     if (path is None) != bool(options["history"]):
         raise UsageError("name a trace, or give --history: one of the two", "tm simulate FILE, or tm simulate --history")
     if options["policy"] is not None and options["compare"] is not None:
         raise UsageError("--policy and --compare say the same thing", "give one of them")
+    asked = _policies(options["policy"] if options["compare"] is None else options["compare"])
+    check_changes(options["add"], options["remove"])
     whole = _history(session) if path is None else _loaded(Path(path))
     decides = chosen(whole.rules)
     present = decides.name
     known = {**POLICIES, present: decides}  # pools may have different policies; their combination has no entry in the table
-    asked = options["policy"] if options["compare"] is None else options["compare"]
-    names = [present] if asked is None else _policies(asked)
+    names = asked or [present]
     if options["cluster"] is not None:
         whole = replace(whole, sites=cluster(options["cluster"]))
     elif whole.down:
@@ -114,11 +115,13 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
     return now + [Case(_THEN if what_if and len(names) == 1 else name, changes, known[name], under, count) for name in names]
 
 
-def _policies(text: str) -> list[str]:
-    """Parse names of policies. Raises: UsageError for an unknown one."""
+def _policies(text: str | None) -> list[str]:
+    """Parse names of policies; none if none is given. Raises: UsageError for an unknown one."""
     from trainmaster.scheduling.policy import POLICIES  # noqa: PLC0415
     from trainmaster.spec.faults import nearest  # noqa: PLC0415
 
+    if text is None:
+        return []
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names or [""]:
         if name not in POLICIES:
