@@ -1,4 +1,4 @@
-"""Drafts that are validated on the client: from a spec file, or if no server is running that would validate them.
+"""Drafts that are validated on the client: from a spec file, or if no server is running that would validate or plan them.
 
 Separate from `client.submission`, because importing the validator takes half the time of a submit.
 """
