@@ -84,7 +84,8 @@ def on_terminal(tm: Tm, columns: int, *arguments: str, **variables: str) -> list
     """The lines that a command shows on a terminal of that width."""
     ours, theirs = os.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {**tm.environment, "NO_COLOR": "1", "LC_ALL": "C.UTF-8", **variables}
+    inherited = {name: value for name, value in tm.environment.items() if name not in ("COLUMNS", "LINES")}
+    environment = {**inherited, "NO_COLOR": "1", "LC_ALL": "C.UTF-8", **variables}
     process = subprocess.Popen(
         [sys.executable, "-m", "trainmaster", *arguments], cwd=tm.work, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
     )

@@ -1,10 +1,8 @@
 """`tm artifacts` and `tm get`: list and download a job's artifacts. Downloads are checked against their digests."""
 
-import contextlib
 import difflib
 import fnmatch
 import hashlib
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ import click
 
 from trainmaster.cli.render import human
 from trainmaster.cli.session import JOB, Session, quiet_option, remote
+from trainmaster.cli.whole_file import whole_file
 from trainmaster.client.api import Client, Row
 from trainmaster.errors import ConflictError, NotFoundError, OperationError, UsageError
 from trainmaster.wire.names import is_artifact_name
@@ -203,15 +202,9 @@ def _checked(client: Client, job: str, artifact: Row, sink: BinaryIO) -> None:
 
 
 def _fetch(client: Client, job: str, artifact: Row, target: Path) -> None:
-    """Download to a temporary file, then rename it, so that the target is never incomplete."""
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
+        with whole_file(target) as file:
             _checked(client, job, artifact, file)
-        os.replace(part, target)
     except OSError as error:
         raise _CannotWriteError(f"{target} cannot be written: {error.strerror}", "choose another place with -o") from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)

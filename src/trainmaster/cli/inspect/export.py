@@ -1,8 +1,8 @@
 """`tm export`: writes this server's history to a file that `tm simulate` replays."""
 
 import gzip
-import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -10,6 +10,7 @@ import click
 
 from trainmaster.cli.render import human
 from trainmaster.cli.session import Session, remote
+from trainmaster.cli.whole_file import whole_file
 from trainmaster.errors import OperationError, UsageError
 
 
@@ -47,16 +48,12 @@ def export(session: Session, file: str | None, force: bool) -> None:
     if path.exists() and not force:
         raise UsageError(f"{path} is there already", "choose another name, or give --force")
     client = session.client()
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with gzip.open(part, "wb") if path.suffix == ".gz" else part.open("wb") as target:
+        with whole_file(path) as whole, gzip.open(whole, "wb") if path.suffix == ".gz" else nullcontext(whole) as target:
             counted = _CountingSink(cast(BinaryIO, target))
             client.history(counted)
-        part.replace(path)
     except OSError as error:
         raise OperationError(f"{path} cannot be written: {error.strerror}", "choose another place") from error
-    finally:
-        part.unlink(missing_ok=True)
     jobs, size = counted.lines - 1, path.stat().st_size
     if session.out.json:
         session.out.value({"path": str(path), "jobs": jobs, "bytes": size})

@@ -3,7 +3,6 @@
 import csv
 import io
 import math
-import os
 import re
 import shlex
 import sys
@@ -23,6 +22,7 @@ from trainmaster.agent.metrics.patterns import compiled
 from trainmaster.cli.render import human
 from trainmaster.cli.render.line_pattern import suggested
 from trainmaster.cli.session import JOB, Session, offline, remote
+from trainmaster.cli.whole_file import whole_file
 from trainmaster.client.metric_table import COLUMNS, metrics_table
 from trainmaster.errors import OperationError, UsageError
 from trainmaster.spec.fields.values import pattern_fault
@@ -184,18 +184,12 @@ def _arrow() -> Any:
 
 
 def _write_parquet(arrow: Any, table: dict[str, list[Any]], path: Path) -> None:
-    """Write a temporary file, then rename it, so that the file is never incomplete. Raises: OperationError."""
-    renamed = path.is_file() or not path.exists()  # a pipe stays one
-    part = path.with_name(f".{path.name}.{os.getpid()}.part") if renamed else path
+    """Raises: OperationError."""
     try:
-        with part.open("wb") as file:  # a name would make it say in its own words why that cannot be opened
+        with whole_file(path) as file:  # a name would make it say in its own words why that cannot be opened
             arrow.parquet.write_table(arrow.table(table), file)
-        part.replace(path)
     except OSError as error:
         raise OperationError(f"{path} cannot be written: {error.strerror or error}", "choose another place") from error
-    finally:
-        if renamed:
-            part.unlink(missing_ok=True)
 
 
 def _summarize(session: Session, table: dict[str, list[Any]]) -> None:
