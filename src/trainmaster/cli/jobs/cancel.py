@@ -26,7 +26,7 @@ _STATES = ("held", "queued", "starting", "running", "stopping")
 @click.option("--state", "states", type=click.Choice(_STATES), multiple=True, help="With --all: only in this state.")
 @click.option("--yes", is_flag=True, help="With --all: do not ask.")
 @click.option("--reason", default="", help="A reason; it is shown with the job.")
-@quiet_option
+@quiet_option()
 @remote
 def cancel(session: Session, jobs: tuple[str, ...], grace: str | None, now: bool, reason: str, **which: Any) -> None:
     """Cancel waiting or running jobs: SIGTERM, so that they can save, then SIGKILL after the grace period.
