@@ -12,7 +12,7 @@ from trainmaster.client.connection import BY_CODE
 from trainmaster.errors import OperationError, UsageError
 
 _HINT = "such as --grace 5s, or --now to kill at once"
-_SAID = {"cancelled": "was cancelled before"}
+_SAID = {"cancelled": "is already cancelled"}
 _STATES = ("held", "queued", "starting", "running", "stopping")
 
 
