@@ -100,8 +100,9 @@ def test_every_snippet_says_what_a_test_does_with_it() -> None:
 
 
 def prepared(document: Path, directory: Path) -> list[Snippet]:
-    """The blocks to run, with the files of the page and the examples in `directory`."""
-    shutil.copytree(ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("out", "__pycache__"))
+    """The blocks to run, with the files of the page in `directory`, and the examples if it uses them."""
+    if any("examples/" in snippet.text for snippet in snippets(document)):
+        shutil.copytree(ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("out", "__pycache__"))
     if name(document) in SHORTER:
         program, long, short = SHORTER[name(document)]
         text = (directory / program).read_text()
