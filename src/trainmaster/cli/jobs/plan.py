@@ -25,7 +25,7 @@ _TO_COME = ("ray", "slurm", "kubernetes")
 
 @click.command(cls=JobCommand)
 @with_job_options
-@quiet_option("Leave out the notes.")
+@quiet_option("Print the plan only, without notes on it.")
 @remote
 @click.pass_context
 def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **options: Any) -> None:
