@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 SECTIONS = (("Tutorial", "tutorial"), ("How to", "howto"), ("Reference", "reference"), ("Explanation", "explanation"))
-FIRST = ("first-job.md", "resume-without-change.md", "cli.md", "spec.md", "rest.md", "sdk.md")  # the rest by name
+FIRST = ("first-job.md", "resume-without-change.md", "cli.md", "spec.md", "rest.md", "sdk.md", "client.md")  # the rest by name
 
 
 def on_config(config: Any) -> Any:

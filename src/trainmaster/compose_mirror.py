@@ -22,6 +22,8 @@ from trainmaster.tracking.mirror import Mirror
 from trainmaster.tracking.mlflow_server import MlflowServer
 from trainmaster.tracking.sources import Sources
 
+_PACKAGES = {"mlflow": "mlflow-skinny"}  # only the client
+
 
 def mirror_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     """Run the mirror process, alone under its lock, until SIGTERM. `started` is called when it has begun.
@@ -33,7 +35,7 @@ def mirror_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     configured = configuration.load(home)
     for sink in configured.all_sinks:
         if importlib.util.find_spec(sink) is None:
-            hint = f"install it where the server runs: pip install 'trainmaster[{sink}]'"
+            hint = f"install it in the environment of tm: pip install {_PACKAGES.get(sink, sink)}"
             raise UsageError(f"runs are to be mirrored into {sink}, and {sink} is not installed", hint)
     mirror = Mirror(_followers(home, configured, _mlflow_uri(home, configured)), home.mirror_json)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -25,7 +25,8 @@ def generator() -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    "page", ["cli.md", "spec.md", "cluster.md", "errors.md", "events.md", "life-cycle.md", "rest.md", "sdk.md"]
+    "page",
+    ["cli.md", "spec.md", "cluster.md", "errors.md", "events.md", "life-cycle.md", "rest.md", "sdk.md", "client.md"],
 )
 def test_the_reference_is_current(page: str) -> None:
     written = ROOT / "docs" / "reference" / page

@@ -100,8 +100,9 @@ def test_every_snippet_says_what_a_test_does_with_it() -> None:
 
 
 def prepared(document: Path, directory: Path) -> list[Snippet]:
-    """The blocks to run, with the files of the page and the examples in `directory`."""
-    shutil.copytree(ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("out", "__pycache__"))
+    """The blocks to run, with the files of the page in `directory`, and the examples if it uses them."""
+    if any("examples/" in snippet.text for snippet in snippets(document)):
+        shutil.copytree(ROOT / "examples", directory / "examples", ignore=shutil.ignore_patterns("out", "__pycache__"))
     if name(document) in SHORTER:
         program, long, short = SHORTER[name(document)]
         text = (directory / program).read_text()
@@ -117,12 +118,13 @@ def prepared(document: Path, directory: Path) -> list[Snippet]:
     return story
 
 
-def follow(reader: Reader, document: Path, directory: Path) -> None:
-    """Paste a page into a shell. It works, and leaves the shell's variables as they were."""
+def follow(reader: Reader, document: Path, directory: Path, own: Path | None = None) -> None:
+    """Paste a page into a shell. It works, and leaves the shell's variables as they were. `own`: the home set in the shell."""
     directory.mkdir()
     story = prepared(document, directory)
     needs = any(snippet.argument.startswith("with ") for snippet in story)
     environment = {**reader.environment, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{reader.path}"} if needs else reader.environment
+    environment = {**environment, **({} if own is None else {"TRAINMASTER_HOME": str(own)})}
     before, after = reader.user / "before", reader.user / "after"
     lines = f"env -0 > {before}\n{script(story)}\nenv -0 > {after}"
     result = subprocess.run(
@@ -134,8 +136,9 @@ def follow(reader: Reader, document: Path, directory: Path) -> None:
 
 
 def variables(written: Path) -> set[str]:
-    """What `env -0` wrote, without what the shell itself changes."""
-    return {one for one in written.read_text().split("\0") if not one.startswith(("_=", "PWD=", "OLDPWD=", "SHLVL="))}
+    """What `env -0` wrote, without what the shell itself changes. An empty home counts as none (`Home.default`)."""
+    found = set(written.read_text().split("\0")) - {"TRAINMASTER_HOME="}
+    return {one for one in found if not one.startswith(("_=", "PWD=", "OLDPWD=", "SHLVL="))}
 
 
 @pytest.mark.parametrize("document", [one for one in STORIES if name(one) not in FIRST], ids=name)
@@ -163,15 +166,26 @@ def test_a_page_that_leaves_variables_behind_is_noticed(tmp_path: Path, newcomer
         follow(newcomer, page.document, tmp_path / "here")
 
 
+def test_a_page_gives_back_the_home_that_a_shell_has(tmp_path: Path, newcomer: Reader) -> None:
+    """The page's server is another one, and the variable has its value again."""
+    own = tmp_path / "a home"
+    follow(newcomer, ROOT / "docs/howto/share-gpus.md", tmp_path / "here", own)
+    assert not own.exists()
+
+
 @pytest.mark.parametrize("document", STORIES, ids=name)
 def test_what_a_page_tries_out_is_gone_with_it(document: Path) -> None:
     """Pages are read one after the other, on a server that may have been there before."""
     lines = script([snippet for snippet in snippets(document) if snippet.action == "run"]).splitlines()
+    homes = [at for at, line in enumerate(lines) if line.startswith("export TRAINMASTER_HOME=")]
+    if homes:
+        assert lines[homes[0] - 1].startswith("own=${TRAINMASTER_HOME:-} "), "it remembers the reader's home"
+        assert lines[-1].startswith("export TRAINMASTER_HOME=$own "), "and gives it back"
     if not any(line.startswith(("tm up --nodes", "tm apply")) for line in lines):
         return
-    before = lines[: next(at for at, line in enumerate(lines) if line.startswith("tm up"))]
-    assert before[-1].startswith("export TRAINMASTER_HOME=$(mktemp -d)"), "it begins with a home of its own"
-    assert [line.partition("  ")[0] for line in lines[-2:]] == ["tm down --cancel", "unset TRAINMASTER_HOME"], "and ends it"
+    up = next(at for at, line in enumerate(lines) if line.startswith("tm up"))
+    assert lines[up - 1].startswith("export TRAINMASTER_HOME=$(mktemp -d) "), "it begins with a home of its own"
+    assert lines[-2].startswith("tm down --cancel "), "and ends it"
 
 
 def specs() -> list[tuple[str, bytes]]:

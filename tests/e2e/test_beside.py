@@ -189,4 +189,4 @@ def test_all_can_be_cancelled_at_once(tm: Tm) -> None:
     assert sorted(tm.ok("cancel", "--all", "--experiment", "held", "--yes", "-q").split()) == held
     assert tm("cancel", "--all", "--experiment", "held").err == "there is nothing to cancel\n"
     said = tm("cancel", held[0], "nope")
-    assert (said.code, said.out) == (3, f"{held[0]} was cancelled before\n")
+    assert (said.code, said.out) == (3, f"{held[0]} is already cancelled\n")

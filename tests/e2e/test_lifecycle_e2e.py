@@ -100,7 +100,7 @@ def test_cancel_lets_a_program_save(tm: Tm) -> None:
     shown = tm.ended(job)
     assert attempts(shown, "state", "cause", "message") == [("cancelled", "cancelled", f"cancelled by {ME}: wrong data")]
     assert tm.ok("logs", job).splitlines()[-1] == "saved"
-    assert tm.ok("cancel", job) == f"{job} was cancelled before\n"
+    assert tm.ok("cancel", job) == f"{job} is already cancelled\n"
     assert ranks_of(tm, job) == {}
 
 

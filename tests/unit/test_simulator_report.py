@@ -203,7 +203,7 @@ def test_without_matplotlib_the_page_is_there_and_a_word_on_the_pictures(
     monkeypatch.setattr(report_plots, "available", lambda: False)
     assert tm(["simulate", "small.swf"]) == 0
     assert [path.name for path in (here / "simulation-small").iterdir()] == ["index.html"]
-    assert "for PNG files too: pip install 'trainmaster[plots]'" in capsys.readouterr().err
+    assert "for PNG files too, in the environment of tm: pip install matplotlib" in capsys.readouterr().err
 
 
 def test_a_what_if_shows_both_and_says_the_difference(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

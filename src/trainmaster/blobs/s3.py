@@ -42,7 +42,8 @@ class S3Blobs:
             import obstore  # noqa: PLC0415  an extra
             from obstore.store import S3Store  # noqa: PLC0415  likewise
         except ImportError as error:
-            raise UsageError(f"{settings.url} needs the extra `s3`", "pip install 'trainmaster[s3]'") from error
+            hint = "install it in the environment of tm: pip install obstore"
+            raise UsageError(f"{settings.url} needs the package obstore, which is not installed", hint) from error
         url = urlsplit(settings.url or "")
         region = settings.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or _REGION
         endpoint = settings.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")

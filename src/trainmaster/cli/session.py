@@ -81,8 +81,12 @@ def _server(context: click.Context, _: click.Parameter, url: str | None) -> None
 
 
 json_option = click.option("--json", is_flag=True, expose_value=False, callback=_json, help="Print JSON.")
-quiet_option = click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_quiet, help="Print ids only.")
 server_option = click.option("--server", metavar="URL", expose_value=False, callback=_server, help="The server to use.")
+
+
+def quiet_option(prints: str = "Print ids only.") -> Callable[[_Command], _Command]:
+    """Add `-q`. `prints`: what is left of the output."""
+    return click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_quiet, help=prints)
 
 
 def no_such_option(error: click.NoSuchOption) -> str:

@@ -12,10 +12,11 @@ COLUMNS = ("job", "metric", "step", "value", "time_s", "attempt")
 def metrics_table(
     *jobs: str, metrics: Sequence[str] = (), system: bool = False, client: Client | None = None
 ) -> dict[str, list[Any]]:
-    """All points of the metrics of jobs, as columns: `pandas.DataFrame(metrics_table("digits-1", "digits-2"))`.
+    """All points of the metrics of jobs, as columns for `pandas.DataFrame` or `polars.DataFrame`.
 
-    One row per point, not thinned: `job`, `metric`, `step`, `value` (NaN for a value that is no finite number), `time_s`
-    (seconds since the epoch) and `attempt`. `metrics`: only these. `system`: also those about the machine.
+    `jobs`: ids, names or `@last`, as in every command. One row per point, not thinned: `job`, `metric`, `step`, `value` (NaN
+    for a value that is no finite number), `time_s` (seconds since the epoch) and `attempt`. `metrics`: only these. `system`:
+    also those about the machine.
     Raises: NotFoundError (no such job).
     """
     if client is None:

@@ -37,7 +37,7 @@ class Options(TypedDict, total=False):
     project: str
     experiment: str
     priority: int
-    work: str  # the workload class
+    work: str  # the class: `--class`
     pool: str
     nodes: int
     nodes_max: int

@@ -31,7 +31,7 @@ def world_size() -> int:
 
 
 def params() -> Dict[str, Any]:
-    """The job's parameters (`params` in the spec, or a sweep's choices); empty outside a job."""
+    """The job's parameters (`params` in the spec); empty outside a job."""
     text = os.environ.get(ENV_PARAMS)
     if not text:
         return {}

@@ -25,7 +25,7 @@ _HOST = "127.0.0.1"
 _LOOK_S = 1.0
 _RETRY_S, _RETRY_MAX_S = 2.0, 60.0
 _OUT_MAX_BYTES = 1024 * 1024
-_INSTALL = "install it where the server runs: pip install 'trainmaster[mlflow-server]'"
+_INSTALL = "install it in the environment of tm: pip install mlflow"
 
 _log = logging.getLogger("trainmaster.mirror")
 

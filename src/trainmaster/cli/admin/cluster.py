@@ -73,7 +73,8 @@ def foreseen(session: Session, file: Path) -> None:
     _compared(session, answer)
     for line in _effects(answer):
         out.data(line)
-    out.note(f"nothing was applied; to do it: tm apply {file}")
+    if not out.quiet:
+        out.note(f"nothing was applied; to do it: tm apply {file}")
 
 
 def _mapping(file: Path) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def declared_nodes(home: Home) -> str:
 
 @click.command()
 @click.option("--cancel", "cancelling", is_flag=True, help="Cancel all jobs first.")
-@quiet_option
+@quiet_option("Print only the ids of the jobs that keep running.")
 @remote
 def down(session: Session, cancelling: bool) -> None:
     """Stop this machine's server. Running jobs continue, and the next `tm up` manages them again."""

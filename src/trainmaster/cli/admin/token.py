@@ -24,7 +24,7 @@ def token() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice(("member", "admin")), default="member", show_default=True, help="Its role.")
 @click.option("--expires", metavar="TIME", help="Valid for: 12h, 30d; default: until it is revoked.")
-@quiet_option
+@quiet_option("Print the token only.")
 @remote
 def create(session: Session, name: str, role: str, expires: str | None) -> None:
     """Create a token for NAME. It is printed once; the server stores only a digest, so it cannot be shown again."""
@@ -42,7 +42,7 @@ def create(session: Session, name: str, role: str, expires: str | None) -> None:
 
 
 @token.command("list")
-@quiet_option
+@quiet_option("Print names only.")
 @remote
 def list_tokens(session: Session) -> None:
     """List the tokens."""

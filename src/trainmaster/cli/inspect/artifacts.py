@@ -30,10 +30,10 @@ class _CannotWriteError(OperationError):
 @click.command()
 @click.argument("job", type=JOB)
 @click.option("--kind", type=click.Choice(KINDS), help="Only artifacts of this kind.")
-@quiet_option
+@quiet_option("Print paths only.")
 @remote
 def artifacts(session: Session, job: str, kind: str | None) -> None:
-    """List a job's artifacts: path, kind, size, digest, attempt. With -q paths only."""
+    """List a job's artifacts: path, kind, size, digest, attempt."""
     answer = session.client().artifacts(job, kind)
     if not answer["artifacts"] and answer["total"] and not session.out.json:
         session.out.note(f"{answer['id']} has no artifact of kind {kind}; all of them: tm artifacts {answer['id']}")

@@ -19,7 +19,7 @@ _SAID = {
 
 
 @click.group(invoke_without_command=True)
-@quiet_option
+@quiet_option("Print names only.")
 @remote
 @click.pass_context
 def nodes(context: click.Context, session: Session) -> None:
@@ -29,7 +29,7 @@ def nodes(context: click.Context, session: Session) -> None:
 
 
 @nodes.command("list")
-@quiet_option
+@quiet_option("Print names only.")
 @remote
 def list_nodes(session: Session) -> None:
     """List the nodes and their free capacity."""
@@ -107,7 +107,7 @@ def _set(session: Session, name: str, verb: str, reason: str) -> None:
 
 @click.command()
 @click.option("--since", default="1h", show_default=True, metavar="WHEN", help="Beginning of HELD and BUSY: 1h (ago), 2d.")
-@quiet_option
+@quiet_option("Print NODE:GPU only.")
 @remote
 def gpus(session: Session, since: str) -> None:
     """List the GPUs of all nodes: who uses them, how busy they are now, and how much they were used lately.

@@ -115,7 +115,7 @@ _SPARE = ("elapsed", "metric", "step", "try")  # dropped on a narrow terminal, i
 @click.option("--sort", metavar="[-]COLUMN", help="Sort what is listed by a column; with a dash in front, the largest first.")
 @click.option("--columns", metavar="NAME,…", help=f"These columns; +NAME adds to the usual ones. All: {', '.join(COLUMNS)}.")
 @click.option("-w", "--wide", is_flag=True, help="More columns: name, user, project, class, priority, tags.")
-@quiet_option
+@quiet_option()
 @remote
 def ps(session: Session, wide: bool, columns: str | None, sort: str | None, **filters: Any) -> None:
     """List jobs, newest first."""

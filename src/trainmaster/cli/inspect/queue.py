@@ -21,7 +21,7 @@ _HELD_MAX = 5
 @click.option("-a", "--all", "everything", is_flag=True, help="The whole queue, not only its beginning.")
 @click.option("--project", help="Only jobs of this project; positions are those in the whole queue.")
 @click.option("-n", "limit", type=click.IntRange(1, 1000), default=50, help="How many.", show_default=True)
-@quiet_option
+@quiet_option()
 @remote
 def queue(session: Session, everything: bool, project: str | None, limit: int) -> None:
     """Show the queue: which job waits for what, since when, and when it will start, with the 90 % bound.

@@ -12,7 +12,7 @@ from trainmaster.client.connection import BY_CODE
 from trainmaster.errors import OperationError, UsageError
 
 _HINT = "such as --grace 5s, or --now to kill at once"
-_SAID = {"cancelled": "was cancelled before"}
+_SAID = {"cancelled": "is already cancelled"}
 _STATES = ("held", "queued", "starting", "running", "stopping")
 
 
@@ -26,7 +26,7 @@ _STATES = ("held", "queued", "starting", "running", "stopping")
 @click.option("--state", "states", type=click.Choice(_STATES), multiple=True, help="With --all: only in this state.")
 @click.option("--yes", is_flag=True, help="With --all: do not ask.")
 @click.option("--reason", default="", help="A reason; it is shown with the job.")
-@quiet_option
+@quiet_option()
 @remote
 def cancel(session: Session, jobs: tuple[str, ...], grace: str | None, now: bool, reason: str, **which: Any) -> None:
     """Cancel waiting or running jobs: SIGTERM, so that they can save, then SIGKILL after the grace period.

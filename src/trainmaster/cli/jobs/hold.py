@@ -15,7 +15,7 @@ _reason = click.option("--reason", default="", help="A reason; it is shown with 
 @click.command()
 @_jobs
 @_reason
-@quiet_option
+@quiet_option()
 @remote
 def hold(session: Session, jobs: tuple[str, ...], reason: str) -> None:
     """Keep waiting jobs from starting."""
@@ -28,7 +28,7 @@ def hold(session: Session, jobs: tuple[str, ...], reason: str) -> None:
 
 @click.command()
 @_jobs
-@quiet_option
+@quiet_option()
 @remote
 def release(session: Session, jobs: tuple[str, ...]) -> None:
     """Release held jobs."""

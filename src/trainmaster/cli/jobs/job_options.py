@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from trainmaster.cli.session import no_such_option, quiet_option
+from trainmaster.cli.session import no_such_option
 from trainmaster.client.start_options import array_of, overridden, start_of
 from trainmaster.client.submission import Draft, Options, draft_command
 from trainmaster.errors import UsageError
@@ -118,7 +118,6 @@ def with_job_options(command: _Command) -> _Command:
         click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release."),
         *_START_OPTIONS,
         *_URGENT_OPTIONS,
-        quiet_option,
     )
     for decorate in reversed(own):
         command = decorate(command)

@@ -10,7 +10,7 @@ from trainmaster.cli.admin.cluster import foreseen, lays_down
 from trainmaster.cli.inspect.why import expected
 from trainmaster.cli.jobs.job_options import JobCommand, draft_of, with_job_options
 from trainmaster.cli.render import goes_along, human
-from trainmaster.cli.session import Session, offline, remote
+from trainmaster.cli.session import Session, offline, quiet_option, remote
 from trainmaster.client.api import Row
 from trainmaster.client.code_copy.listing import git_state
 from trainmaster.client.embedded import AbsentError
@@ -26,6 +26,7 @@ _TO_COME = ("ray", "slurm", "kubernetes")
 
 @click.command(cls=JobCommand)
 @with_job_options
+@quiet_option("Print the plan only, without notes on it.")
 @remote
 @click.pass_context
 def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **options: Any) -> None:

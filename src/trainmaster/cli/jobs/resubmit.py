@@ -72,7 +72,7 @@ class _RerunCommand(JobCommand):
 @click.option("--time-limit", help="Maximum run time: 12h, 1h30m.")
 @click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release.")
 @keyed
-@quiet_option
+@quiet_option()
 @remote
 @click.pass_context
 def rerun(context: click.Context, /, session: Session, job: str, **options: Any) -> None:
@@ -106,7 +106,7 @@ def rerun(context: click.Context, /, session: Session, job: str, **options: Any)
 @click.option("--follow", "--wait", "-f", "follow", is_flag=True, help="Follow it to its end, and compare the metrics.")
 @click.option("--hold", is_flag=True, help="Submit it held; start it with: tm release.")
 @keyed
-@quiet_option
+@quiet_option()
 @remote
 @click.pass_context
 def reproduce(context: click.Context, /, session: Session, job: str, key: str | None, **options: bool) -> None:

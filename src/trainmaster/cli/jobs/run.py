@@ -7,13 +7,14 @@ import click
 from trainmaster.cli.jobs.job_options import JobCommand, explained, keyed, with_job_options, with_source_option
 from trainmaster.cli.jobs.submit import handed_in, told
 from trainmaster.cli.jobs.wait import ended_code, passed_on, program_code, wait_for_all
-from trainmaster.cli.session import Session, remote
+from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.client.submission import Draft
 from trainmaster.errors import INTERRUPTED_EXIT, UsageError
 
 
 @click.command(cls=JobCommand)
 @with_job_options
+@quiet_option()
 @with_source_option
 @keyed
 @explained

@@ -7,7 +7,7 @@ import click
 
 from trainmaster.cli.jobs.job_options import JobCommand, draft_of, explained, keyed, with_job_options, with_source_option
 from trainmaster.cli.jobs.standard_input import check_input
-from trainmaster.cli.session import Session, remote
+from trainmaster.cli.session import Session, quiet_option, remote
 from trainmaster.client.api import server_known
 from trainmaster.client.origin import staying
 from trainmaster.client.submission import Draft, Explain, send, send_array
@@ -15,6 +15,7 @@ from trainmaster.client.submission import Draft, Explain, send, send_array
 
 @click.command(cls=JobCommand)
 @with_job_options
+@quiet_option()
 @with_source_option
 @keyed
 @explained

@@ -23,7 +23,7 @@ _NONE = ("none", "no", "unlimited")
 @click.option("--untag", multiple=True, metavar="K", help="Remove a tag.")
 @click.option("--hold", is_flag=True, help="Keep waiting jobs from starting.")
 @click.option("--reason", default="", help="With --hold: a reason; it is shown with the job.")
-@quiet_option
+@quiet_option()
 @remote
 def update(session: Session, jobs: tuple[str, ...], **given: Any) -> None:
     """Change jobs after their submission: waiting ones, and where it makes sense running and ended ones.

@@ -23,7 +23,7 @@ passed_on = click.option(
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0), metavar="SECONDS", help="Stop waiting, with exit code 8.")
 @click.option("--any", "first", is_flag=True, help="Return when one of them has ended.")
 @passed_on
-@quiet_option
+@quiet_option()
 @remote
 @click.pass_context
 def wait(context: click.Context, /, session: Session, jobs: tuple[str, ...], **options: Any) -> None:

@@ -27,7 +27,7 @@ def _columns() -> int:
 
 
 class Output:
-    """The output of one invocation. `json`: machine-readable; `quiet`: ids only."""
+    """The output of one invocation. `json`: machine-readable; `quiet`: only what `-q` of the command says."""
 
     def __init__(self) -> None:
         self.json = False

@@ -74,7 +74,8 @@ def simulate(session: Session, /, trace: str | None, **options: Any) -> None:
     if directory is not None:
         written = report.write(directory, report.story(cases, results, told))
         pictures = len(written) - 1
-        more = f" and {pictures} PNG files beside it" if pictures else "; for PNG files too: pip install 'trainmaster[plots]'"
+        none = "; for PNG files too, in the environment of tm: pip install matplotlib"
+        more = f" and {pictures} PNG files beside it" if pictures else none
         session.out.note(f"report: {written[0]}{more}")
 
 
