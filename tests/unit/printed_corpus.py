@@ -10,7 +10,8 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from trainmaster.agent.metrics.output import Lines
+from trainmaster.agent.files.following import Lines
+from trainmaster.agent.metrics.output import LINE_MAX
 from trainmaster.agent.metrics.parse import Parser
 
 PLACE = Path(__file__).with_name("printed_lines")
@@ -79,7 +80,7 @@ def score(names: list[str]) -> Score:
     wrong, missed = [], []
     for name in names:
         for block in blocks(PLACE / name):
-            parser, lines = Parser(), Lines()
+            parser, lines = Parser(), Lines(LINE_MAX)
             found = [read(parser, lines, printed.text) for printed in block] + [parser.rest()]
             count += len(block)
             for index, printed in enumerate(block):

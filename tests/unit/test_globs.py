@@ -75,6 +75,7 @@ STEPS = {
     ],
     "beside a word for a checkpoint": [
         ("out/checkpoint-*", "out/checkpoint-500", 500),
+        ("output/*/chkpnt*.pth", "output/1f2e3d4c-9/chkpnt800.pth", 800),
         ("out/*.tar", "out/checkpoint-12.pth.tar", 12),
         ("out/*.pt", "out/ck-30.pt", 30),
         ("out/*", "out/ckpt.120", 120),
@@ -101,6 +102,7 @@ STEPS = {
     ],
     "a version, a size, a hash, a shard, a template": [
         ("lightning_logs/*/checkpoints/last.ckpt", "lightning_logs/version_3/checkpoints/last.ckpt", None),  # was 3, the start's number
+        ("results/*/fold_*/checkpoint_*.pth", "results/Trainer_100epochs__2d/fold_0/checkpoint_best.pth", None),  # was 100
         ("out/*.ckpt", "out/last-v1.ckpt", None),
         ("out/*.pt", "out/model-v2.1.pt", None),
         ("out/*.pt", "out/model-7b.pt", None),

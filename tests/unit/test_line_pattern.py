@@ -11,7 +11,7 @@ from trainmaster.cli.render.line_pattern import suggested
 
 LINES = {
     "at 480 | nll 1.7306 | took 121.47ms": (480, {"nll": 1.7306}),
-    "  0     350         12.35    45.60    0.81": (350, {"value_1": 12.35, "value_2": 45.6, "value_3": 0.81}),
+    "  0     350         12.35    45.60    0.81": (None, {"value_1": 12.35, "value_2": 45.6, "value_3": 0.81}),  # of which?
     "[2026-01-02 10:11:12] round 7 of 90, reward 3.5 (best 4.25)": (7, {"reward": 3.5, "best": 4.25}),
     "Gen 12 -> fitness=0.25 +- 0.5": (12, {"fitness": 0.25, "value_2": 0.5}),
     "loss 0.5 loss 0.75 at step 3": (3, {"loss": 0.5, "loss_2": 0.75}),
@@ -35,6 +35,21 @@ def test_a_suggested_pattern_reads_its_line(line: str) -> None:
     assert found == LINES[line], pattern
     changed = line.replace("5", "9")
     assert Parser(compiled(pattern)).parse(changed.encode()) is not None, pattern
+
+
+def test_a_number_without_a_word_is_a_step_if_it_grows() -> None:
+    """DEAP: the generation, and how many were evaluated in it. RAFT: five numbers, and fewer blanks later."""
+    deap = ["0\t200\t2.39949\t1.5", "1\t121\t2.1\t1.4", "2\t108\t2.0\t1.3"]
+    pattern = suggested(plain(deap[0].encode()), [plain(line.encode()) for line in deap[1:]])
+    assert pattern is not None
+    assert [Parser(compiled(pattern)).parse(line.encode()) for line in deap] == [
+        (0, {"value_1": 2.39949, "value_2": 1.5}), (1, {"value_1": 2.1, "value_2": 1.4}), (2, {"value_1": 2.0, "value_2": 1.3}),
+    ]  # fmt: skip
+    raft = [f"[{step:6}, 0.0009091]     0.0342,     0.5522,     0.9500,     2.4950, " for step in (20, 40, 100000)]
+    pattern = suggested(plain(raft[0].encode()), [plain(raft[1].encode())])
+    assert pattern is not None
+    read = [Parser(compiled(pattern)).parse(line.encode()) for line in raft]
+    assert [(found[0], found[1]["value_5"]) for found in read if found] == [(20, 2.495), (40, 2.495), (100000, 2.495)]
 
 
 def test_a_value_that_is_not_finite_is_read_too() -> None:

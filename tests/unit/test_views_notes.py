@@ -14,6 +14,7 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Action, Attempt, Cause, Failure, NodePhase, NodeRun, State, Verdict
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
+from trainmaster.model.spec import CheckpointSpec
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery.resumption import Evidence, Word
 from trainmaster.server.views.resources import advice, attempt_view, notes, pending_job, starting_text
@@ -24,10 +25,14 @@ ATTEMPT = Attempt(1, Allocation(()), 0.0, (NodeRun(),))
 
 def test_only_the_last_attempt_that_began_again_has_a_note() -> None:
     again = Evidence(Word.AGAINST, ("its steps began again at 1", "it saved a checkpoint of step 10 again"))
-    assert notes({2: again, 3: again, 4: Evidence(Word.UNKNOWN, ("no step of it was read yet",)), 5: Evidence(Word.SEEN)}) == [
-        "attempt 3 was given a checkpoint, but its steps began again at 1, and it saved a checkpoint of step 10 again; if the "
-        "program takes the checkpoint as an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
-    ]
+    seen = {2: again, 3: again, 4: Evidence(Word.UNKNOWN, ("no step of it was read yet",)), 5: Evidence(Word.SEEN)}
+    began = "attempt 3 was given a checkpoint, but its steps began again at 1, and it saved a checkpoint of step 10 again; "
+    named = "if the program takes the checkpoint as an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
+    assert notes(job(), seen) == [began + named]
+    taken = job()
+    taken = replace(taken, spec=replace(taken.spec, checkpoint=CheckpointSpec("out/*", resume_arguments="--load {path}")))
+    counts = "it may count its steps from the beginning with the checkpoint loaded"
+    assert notes(taken, seen) == [f"{began}it was started with --load {{path}}: {counts}"]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ import os
 import re
 from typing import List, Optional, Sequence
 
+_PARTS_MAX = 2
 _STEP_MAX = 10**15  # a larger number is no step count
 _STEPS = "globalstep|global_step|timesteps?|steps?|iterations?|iters?|it|updates?|batch(?:es)?"
 _EPOCHS = "epochs?|ep|rounds?"
-_SAVED = "checkpoints?|checkpt|chkpts?|ckpts?|ckp|ck|cp|snapshots?|snap|models?|weights|states?|params|saves?|saved"
+_SAVED = "checkpoints?|checkpt|chkpts?|chkpnts?|ckpts?|ckp|ck|cp|snapshots?|snap|models?|weights|states?|params|saves?|saved"
 # Several numbers may follow a word for a checkpoint, as in fairseq's checkpoint_2_500: the last one is the step.
 _AFTER = r"(?<![A-Za-z])(?:{})[-_=. ]{{0,3}}(\d+)(?![A-Za-z\d])"
 _BEFORE = r"(?<![A-Za-z\d])(\d+)[-_ ]?(?:{})(?![A-Za-z\d])"
@@ -35,8 +36,11 @@ _DECIMAL = re.compile(r"(?<!\d)\d+\.\d+")
 
 
 def step_of(parts: Sequence[str], matched: Sequence[bool]) -> Optional[int]:
-    """The step in a path. `matched`: whether a wildcard matches a part. Only such parts are searched, the last one first."""
-    for back in range(1, min(len(parts), len(matched)) + 1):
+    """The step in a path: of the file, else of its directory. Only parts that a wildcard matches (`matched`) name a step.
+
+    Directories above are not searched: nnU-Net names one `nnUNetTrainer_100epochs__nnUNetPlans__2d`.
+    """
+    for back in range(1, min(len(parts), len(matched), _PARTS_MAX) + 1):
         if matched[-back]:
             found = _in_name(parts[-back], parts[-back - 1] if back < len(parts) else "")
             if found is not None:

@@ -52,7 +52,7 @@ _COUNTED = words("step steps epoch epochs iter iters iteration iterations episod
 _NO_METRIC = words(
     "rank of in at to for from after took by on is with the and or than best version line seed pid port gpu cuda node world"
     " worker batch_size v_num eta remaining elapsed host localhost python every lineno local_rank world_size num_workers"
-    " time_left over run trial fold"
+    " time_left over run trial fold epoch_loaded progress"
 )
 _SOURCE_FILES = (".py", ".cc", ".cpp", ".cu", ".rs", ".go", ".c", ".h", ".sh")
 _NO_VALUES = (*_SOURCE_FILES, "exception", *(f"{kind}error" for kind in ("value", "key", "type", "index", "runtime", "os")))

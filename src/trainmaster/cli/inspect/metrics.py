@@ -29,6 +29,7 @@ from trainmaster.spec.fields.values import pattern_fault
 
 _CHUNK = 1 << 20  # bytes of a line that are read at once
 _SHOWN = 10  # lines of each table
+_LATER_MAX = 3
 _SHAPES_MAX = 1000  # different unread lines that are told apart
 _NUMERIC = re.compile(r"[A-Za-z_)\]%] {0,2}[:=] {0,2}[-+]?\d|\d\.\d")
 _DIGITS = re.compile(r"\d+")
@@ -54,6 +55,7 @@ class _Trial:
         self.lines = 0
         self.readings: list[_Reading] = []
         self.unread: dict[str, dict[str, Any]] = {}
+        self._later: dict[str, list[str]] = {}  # of each shape, a few lines after the first
 
     def read(self, file: BinaryIO) -> None:
         """Read all lines."""
@@ -88,11 +90,19 @@ class _Trial:
         self.readings.append(_Reading(at, *found, self._parser.rule))
 
     def _miss(self, line: int, text: str) -> None:
-        shape = _DIGITS.sub("#", text)
+        text = text.strip()
+        shape = _shape(text)
         if shape in self.unread:
             self.unread[shape]["times"] += 1
+            if len(self._later[shape]) < _LATER_MAX:
+                self._later[shape].append(text)
         elif len(self.unread) < _SHAPES_MAX:
-            self.unread[shape] = {"line": line, "times": 1, "text": text.strip()}
+            self.unread[shape] = {"line": line, "times": 1, "text": text}
+            self._later[shape] = []
+
+    def suggested(self, unread: dict[str, Any]) -> str | None:
+        """A pattern that reads an unread line and those like it."""
+        return suggested(unread["text"], self._later[_shape(unread["text"])])
 
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics, in the order in which they appear."""
@@ -104,6 +114,11 @@ class _Trial:
                 one = found.setdefault(name, {"name": name, "points": 0, "first_step": last, "first": value})
                 one.update(points=one["points"] + 1, last_step=last, last=value)
         return list(found.values())
+
+
+def _shape(text: str) -> str:
+    """The same for lines that differ in their numbers only."""
+    return _DIGITS.sub("#", " ".join(text.split()))
 
 
 class _MetricsGroup(click.Group):
@@ -279,12 +294,12 @@ def _told(session: Session, trial: _Trial, everything: bool, by_pattern: bool) -
         yield f"and {len(missed) - _SHOWN} more kinds of lines; all of them: --json"
     yield f"{human.plural(trial.lines, 'line')}, {len(readings)} read"
     if not found and missed:
-        yield from _advice(missed, "another pattern" if by_pattern else "a pattern")
+        yield from _advice(trial, missed, "another pattern" if by_pattern else "a pattern")
 
 
-def _advice(missed: list[dict[str, Any]], name: str) -> Iterator[str]:
+def _advice(trial: _Trial, missed: list[dict[str, Any]], name: str) -> Iterator[str]:
     """How to read the most frequent line for which a pattern can be suggested."""
-    example = next(((one, pattern) for one in missed[:_SHOWN] if (pattern := suggested(one["text"]))), None)
+    example = next(((one, pattern) for one in missed[:_SHOWN] if (pattern := trial.suggested(one))), None)
     if example is None:
         yield rf"to read one with {name}: tm metrics try FILE --pattern 'step (?P<step>\d+) loss (?P<loss>[\d.]+)'"
         return

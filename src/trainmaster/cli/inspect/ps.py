@@ -57,7 +57,8 @@ def _age(job: Row, now_s: float) -> str:
 
 
 def _metric(job: Row, now_s: float) -> str:
-    name, value = chosen(values_of(job), None)
+    values, primary = values_of(job), job.get("primary")  # a server of an older version does not say
+    name, value = chosen(values, primary if primary in values else None)
     return "-" if name is None else f"{name} {last_text(job, name, value).partition(',')[0]}"
 
 

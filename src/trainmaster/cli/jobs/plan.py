@@ -134,7 +134,10 @@ def _limits(spec: Row) -> str:
     limit = human.duration(spec["time_limit"]) if spec.get("time_limit") else "no time limit"
     paid, checkpoint = spec["restarts"], spec["checkpoint"].get("path")
     restarts = f"restarts: {paid['program']} after failures of the program, {paid['infrastructure']} after failures of machines"
-    resumes = f"resumes from the newest {checkpoint}" if checkpoint else "starts over when it is restarted (no checkpoint.path)"
+    arguments = spec["checkpoint"].get("resume_arguments")
+    given = f", with {arguments} added to the command" if arguments else ""
+    newest = f"resumes from the newest {checkpoint}{given}"
+    resumes = newest if checkpoint else "starts over when it is restarted (no checkpoint.path)"
     return f"{limit}; {restarts}; {resumes}"
 
 

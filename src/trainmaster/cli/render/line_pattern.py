@@ -1,7 +1,8 @@
 """Suggests a `metrics.pattern` that reads a printed line, for programs whose lines are not read by themselves."""
 
 import re
-from itertools import takewhile
+from collections.abc import Sequence
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from trainmaster.agent.metrics.line_text import without_prefix
@@ -9,7 +10,7 @@ from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.patterns import compiled
 
 _LINE_MAX = 500  # characters
-_VALUES_MAX = 4
+_VALUES_MAX = 8
 _NOT_FINITE = "nan|NaN|inf|Inf"
 _FOUND = re.compile(
     rf"(?<![\w.:/@,-])[-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|{_NOT_FINITE})(?![\w:/.-]*[\w/])(?!,\d)", re.ASCII
@@ -19,6 +20,7 @@ _VALUE = rf"[-+.\deE]+|{_NOT_FINITE}"
 _MARKS = re.compile(r"[\W_]+")
 _BETWEEN = " \t:=([|#"  # a name and its number
 _BETWEEN_MAX = 4
+_OPENING = ("[", "(", "{", "=", ":", "|", "<")
 _STEPS = (
     "step", "steps", "iter", "iters", "iteration", "it", "batch", "update", "epoch", "ep", "episode", "generation", "gen",
     "round",
@@ -36,16 +38,17 @@ class _Number(NamedTuple):
     whole: bool
 
 
-def suggested(line: str) -> str | None:
-    """A pattern that finds the step and up to four values of `line`; None if it has no number with a fraction, or is too long.
+def suggested(line: str, later: Sequence[str] = ()) -> str | None:
+    """A pattern that finds the step and the first values of `line`; None if it has no number with a fraction, or is too long.
 
-    A value without a word before it is called `value_1` and so on, by its place.
+    A value without a word before it is called `value_1` and so on, by its place. `later`: lines of the same shape that follow;
+    a number without a word is a step only if it grows in them.
     """
     text = without_prefix(line.strip())
     if len(text) > _LINE_MAX:
         return None
     numbers = list(_numbers(text))
-    step = _step(text, numbers)
+    step = _step(text, numbers, [list(_numbers(without_prefix(one.strip()))) for one in later])
     values = [one for one in numbers if not one.whole][:_VALUES_MAX]
     if not values:
         return None
@@ -72,12 +75,19 @@ def _name(before: str) -> str:
     return text[at:].lstrip("_0123456789") if len(before) - len(text) <= _BETWEEN_MAX else ""
 
 
-def _step(text: str, numbers: list[_Number]) -> _Number | None:
-    """The number that a word calls a step, else the highest of those without a fraction with which the line begins."""
+def _step(text: str, numbers: list[_Number], later: list[list[_Number]]) -> _Number | None:
+    """The number that a word calls a step, else the first of those without a fraction with which the line begins."""
     named = [one for word in _STEPS for one in numbers if one.whole and one.name.lower() == word]
     begins = bool(numbers) and _MARKS.sub("", text[: numbers[0].start]) == _MARKS.sub("", numbers[0].name)
     leading = takewhile(lambda one: one.whole and one.name.lower() not in _PLACES, numbers if begins else ())
-    return next(iter([*named, *sorted(leading, key=lambda one: -one.value)]), None)
+    growing = [one for at, one in enumerate(leading) if one.name or _grows(at, [numbers, *later])]
+    return next(iter([*named, *growing]), None)
+
+
+def _grows(at: int, lines: list[list[_Number]]) -> bool:
+    """Whether the number at a place is larger in each later line."""
+    values = [line[at].value for line in lines if at < len(line)]
+    return len(values) > 1 and all(one < after for one, after in pairwise(values))
 
 
 def _pattern(text: str, wanted: list[_Number], step: _Number | None) -> str:
@@ -104,5 +114,11 @@ def _begin(text: str, first: _Number) -> int:
 
 def _between(text: str) -> str:
     """A pattern for the text between two numbers: other numbers in it may change."""
-    parts = re.split(r"(\s+|\d[\w.]*)", text)
-    return "".join(r"\s+" if part.isspace() else r"\S+" if part[:1].isdigit() else re.escape(part) for part in parts)
+    pattern, before = "", ""
+    for part in filter(None, re.split(r"(\s+|\d[\w.]*)", text)):
+        if part.isspace():
+            pattern += r"\s*" if before[-1:] in _OPENING else r"\s+"  # `[   100,` is `[100000,` later
+        else:
+            pattern += r"\S+" if part[:1].isdigit() else re.escape(part)
+        before = part
+    return pattern

@@ -139,6 +139,7 @@ class JobSummary(BaseModel):
         description="metrics whose last value is not finite, the first few: value (nan inf -inf), since_step, last_step, "
         "last_value: the last finite one (null: long ago, or none)"
     )
+    primary: str | None = Field(description="the metric that the spec calls the primary one")
     stalled: str | None = Field(description="what is told of a running job that may hang; null: nothing")
     restarts: dict[str, int]
     tags: dict[str, str]

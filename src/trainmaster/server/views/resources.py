@@ -112,6 +112,7 @@ def job_view(job: Job, points: Points, reason: str) -> View:
         "command": redaction.shown_line(job.spec),
         "step": last_step(job, points),
         "metrics": {name: value for name, (_, value, _) in sorted(points.items()) if not name.startswith(SYSTEM)},
+        "primary": job.spec.metrics.primary,
         "stalled": stalled(job),
         "restarts": {"program": job.restarts_program, "infrastructure": job.restarts_infrastructure},
         "tags": redaction.values(job.spec.tags),
@@ -152,7 +153,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
         "logged": {"params": redaction.values(job.run_params), "tags": redaction.values(job.run_tags)},
         "work": [] if StorageKind.WORK in job.removed else list(work),
         "troubles": trouble_views(job),
-        "notes": [*notes(seen), *removed(job), *job.not_kept, *own_tracker(job), *advice(job)],
+        "notes": [*notes(job, seen), *removed(job), *job.not_kept, *own_tracker(job), *advice(job)],
     }
 
 
@@ -273,13 +274,17 @@ def last_step(job: Job, points: Points) -> int | None:
     return max((o.last_step for o in outcomes if o is not None and o.last_step is not None), default=None)
 
 
-def notes(seen: Mapping[int, resumption.Evidence]) -> list[str]:
+def notes(job: Job, seen: Mapping[int, resumption.Evidence]) -> list[str]:
     """What to do about an attempt that began again although it was given a checkpoint. One note: a restart repeats it."""
     again = [(number, found) for number, found in seen.items() if found.word is resumption.Word.AGAINST]
+    taken = job.spec.checkpoint.resume_arguments
+    advice = (
+        f"it was started with {taken}: it may count its steps from the beginning with the checkpoint loaded"
+        if taken
+        else "if the program takes the checkpoint as an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
+    )
     return [
-        f"attempt {number} was given a checkpoint, but {', and '.join(found.because)}; if the program takes the checkpoint as "
-        "an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
-        for number, found in again[-1:]
+        f"attempt {number} was given a checkpoint, but {', and '.join(found.because)}; {advice}" for number, found in again[-1:]
     ]
 
 
