@@ -99,6 +99,7 @@ def test_a_submit_is_listed_at_once_and_the_same_after_control_took_it_up(api: A
             "command": "python train.py",
             "step": None,
             "metrics": {}, "diverged": {},
+            "primary": None,
             "stalled": None,
             "restarts": {"program": 0, "infrastructure": 0},
             "tags": {"owner": "ann"},

@@ -96,7 +96,8 @@ def test_points_and_heartbeats_reach_the_metrics(api: Api) -> None:
     ]
     beat = {"running_s": 3.0, "step": 2, "memory_bytes": 1000, "cpu_s": 1.5, "gpu": []}
     api.sync(KEY, points=points, heartbeat=beat)
-    assert api.get("/jobs/train-1/metrics", name="loss") == {"series": {"loss": [[1, 2.5], [2, 1.5]]}}
+    told = {"series": {"loss": [[1, 2.5], [2, 1.5]]}, "best": {"loss": {"step": 2, "value": 1.5}}}
+    assert api.get("/jobs/train-1/metrics", name="loss") == told
     shown = api.get("/jobs/train-1")
     assert (shown["step"], shown["metrics"]["loss"]["value"], shown["metrics"]["bad"]["value"]) == (2, 1.5, None)
     bad = {"bad": {"value": "nan", "since_step": 1, "last_step": None, "last_value": None}}

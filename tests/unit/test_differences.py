@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,17 +123,6 @@ def test_the_primary_metric_and_its_direction() -> None:
     assert primary_of(jobs[:1], ["accuracy", "train_loss"]) == "train_loss"
     assert primary_of(jobs[:1], ["accuracy"]) is None
     assert mode_of(jobs, "score") is Mode.MAX
-
-
-@pytest.mark.parametrize(
-    ("name", "mode"),
-    [
-        ("val/loss", Mode.MIN), ("eval_accuracy", Mode.MAX), ("val_acc", Mode.MAX), ("f1", Mode.MAX), ("top1_acc", Mode.MAX),
-        ("lr", None), ("step_time", None), ("classes", None), ("map50", None), ("perplexity", Mode.MIN),
-    ],
-)  # fmt: skip
-def test_the_direction_by_name(name: str, mode: Mode | None) -> None:
-    assert mode_of([], name) is mode
 
 
 def test_the_winner_is_one_alone() -> None:

@@ -6,9 +6,9 @@ from trainmaster.model.metric_modes import guessed_mode
 from trainmaster.model.spec import Mode
 
 SMALLER = ("loss", "val/loss", "train_err", "eval_perplexity", "test-RMSE", "fid", "loss_1")
-LARGER = ("accuracy", "val_acc1", "episode_reward", "f1", "eval/bleu", "mAP", "top1_acc")
+LARGER = ("accuracy", "val_acc1", "episode_reward", "f1", "eval/bleu", "mAP", "top1_acc", "map50")
 OPEN = (
-    "lr", "grad_norm", "value_1", "neg_mean_squared_error", "val/neg_rmse", "brier_score", "davies_bouldin_score", "accuracy_drop",
+    "lr", "step_time", "classes", "grad_norm", "value_1", "neg_mean_squared_error", "val/neg_rmse", "brier_score", "davies_bouldin_score", "accuracy_drop",
     "return_code", "loss_scale", "acc_target", "score_delta",
 )  # fmt: skip
 
