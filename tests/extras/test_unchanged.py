@@ -128,7 +128,8 @@ def break_it(tm: Tm, program: Program, job: str) -> None:
         assert shown["state"] not in ENDED, tm.ok("logs", job)
         found[:] = processes(tm, job, program.worker)
         newest = [one for one in shown["checkpoints"] if int(one["id"].split("-")[1]) >= program.saved]  # a retried one has two numbers
-        return bool(found) and any(program.last is None or one["step"] <= program.last for one in newest)
+        steps = [one["step"] for one in newest if program.last is None or one["step"] is not None]  # one may have none yet
+        return bool(found) and any(program.last is None or step <= program.last for step in steps)
 
     deadline(ready, f"{job} to have a checkpoint", TIMEOUT_S, 0.1)
     if program.victim == "server":
