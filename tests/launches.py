@@ -37,6 +37,8 @@ def launch(root: Path, **changes: Any) -> Launch:
         "resume": [],
         "forked": False,
         "metrics_pattern": None,
+        "metrics_automatic": True,
+        "metrics_primary": None,
         "pattern_engine": None,
         "artifacts": [],
         "artifact_store": str(root / "blobs" / "artifacts" / "digits-1"),

@@ -14,6 +14,7 @@ from api_server import Api, serving
 from waiting import deadline, meanwhile
 
 from trainmaster.agent.metrics.output import RankOutput
+from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.processes.rank import Rank
 from trainmaster.agent.transport.outbox import Outbox
@@ -192,7 +193,7 @@ def test_a_cut_log_goes_on_at_the_notice(tmp_path: Path) -> None:
 
 def test_a_log_that_was_cut_and_has_grown_since_loses_nothing_silently(tmp_path: Path) -> None:
     """R24: its reader hears of the cut, and gets all that is there behind it; so does one of an older cursor."""
-    log = RankOutput(Rank(0, str(write(Home(tmp_path), 1, 0, b"").parent)), None, 40_000, Progress(Outbox("", "")))
+    log = RankOutput(Rank(0, str(write(Home(tmp_path), 1, 0, b"").parent)), Parser(), 40_000, Progress(Outbox("", "")))
     path, files = (
         tmp_path / "attempts" / "train-1" / "1" / "n0" / "rank0.log",
         rank_logs.rank_files(Home(tmp_path), "train-1", 0),

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launches import launch
 
+from trainmaster.agent.metrics import patterns
 from trainmaster.agent.metrics.evidence import Evidence
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.transport.outbox import Outbox
@@ -35,6 +37,16 @@ def shown(*points: tuple[int, int | None, dict[str, float]]) -> dict[str, Any]:
 def test_the_first_steps_and_whether_they_fell_back(steps: list[int], head: list[int], fell_to: int | None) -> None:
     expected = {**EMPTY, "steps": head, "last_step": steps[-1], "fell_to": fell_to}
     assert shown(*((0, step, {}) for step in steps)) == expected
+
+
+def test_what_the_user_named_counts_as_a_loss() -> None:
+    """RAFT and AlphaZero print no loss of a known name: what a pattern or `--primary` names is compared in its place."""
+    orders = launch(Path("/"), metrics_pattern=r"(?P<step>\d+) (?P<epe>\S+) (?P<lr>\S+)", metrics_primary="wins")
+    named = patterns.named(orders, patterns.compiled(orders["metrics_pattern"] or ""))
+    evidence = Evidence(named)
+    evidence.point(0, 1, {"epe": 2.5, "lr": 0.5, "wins": 3.0, "time": 7.0, "val_loss": 1.0})
+    assert evidence.record()["first"] == {"epe": 2.5, "wins": 3.0, "val_loss": 1.0}
+    assert patterns.named(launch(Path("/")), None) == frozenset()
 
 
 def test_the_lowest_rank_that_names_a_step_counts() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from trainmaster.agent.files.following import Lines
 from trainmaster.agent.metrics.output import LINE_MAX, RankOutput
+from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.processes.rank import Rank
 from trainmaster.agent.transport.outbox import Outbox
@@ -20,7 +21,7 @@ from trainmaster.agent.transport.outbox import Outbox
 def output(root: Path, log_max_bytes: int = 1 << 30) -> tuple[RankOutput, Outbox, Progress]:
     outbox = Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl"))
     progress = Progress(outbox)
-    return RankOutput(Rank(0, str(root)), None, log_max_bytes, progress), outbox, progress
+    return RankOutput(Rank(0, str(root)), Parser(), log_max_bytes, progress), outbox, progress
 
 
 def turn(reader: RankOutput) -> bool:

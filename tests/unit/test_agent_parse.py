@@ -66,10 +66,26 @@ def test_a_checkpoints_name_does_not_turn_epochs_into_steps() -> None:
     assert [parser.parse(line) for line in lines] == [None, (16, {"loss": 0.5}), (17, {"loss": 0.25})]
 
 
-def test_with_a_pattern_only_what_it_finds_counts() -> None:
-    parser = Parser(compiled(r"step (?P<step>\d+): loss (?P<loss>[\d.]+|nan)( acc (?P<acc>\S+))?"))
-    found = [parser.parse(line) for line in (b"step 3: loss 0.5 acc 0.75 lr=1.0", b"step 4: loss 0.5", b"step 9 loss=1.0")]
-    assert found == [(3, {"loss": 0.5, "acc": 0.75}), (4, {"loss": 0.5}), None]
+def test_of_a_line_that_the_pattern_matches_only_what_it_finds_counts() -> None:
+    pattern = compiled(r"step (?P<step>\d+): loss (?P<loss>[\d.]+|nan)( acc (?P<acc>\S+))?")
+    lines = (b"step 3: loss 0.5 acc 0.75 lr=1.0", b"step 4: loss 0.5", b"step 9 loss=1.0")
+    matched = [(3, {"loss": 0.5, "acc": 0.75}), (4, {"loss": 0.5})]
+    for automatic, other in ((True, (9, {"loss": 1.0})), (False, None)):
+        parser = Parser(pattern, automatic)
+        assert [parser.parse(line) for line in lines] == [*matched, other]
+
+
+def test_steps_of_a_pattern_and_of_other_lines_are_the_same_ones() -> None:
+    """nnU-Net: its losses are read without a pattern, its dice only by one. Where the pattern says steps, epochs are none."""
+    dice = Parser(compiled(r"Pseudo dice \[(?P<dice>[\d.]+)"))
+    lines = [b"Epoch 3", b"train_loss -0.25", b"Pseudo dice [0.75]", b"Epoch 4"]
+    assert [dice.parse(line) for line in lines] == [(3, {}), (None, {"train_loss": -0.25}), (None, {"dice": 0.75}), (4, {})]
+    rows = Parser(compiled(r"^\[ *(?P<step>\d+), (?P<epe>[\d.]+)\]"))
+    lines = [b"Epoch 1", b"[  100, 0.5]", b"Epoch 2 loss 0.75", b"[  200, 0.25]"]
+    assert [rows.parse(line) for line in lines] == [(1, {}), (100, {"epe": 0.5}), (None, {"loss": 0.75}), (200, {"epe": 0.25})]
+    epochs = Parser(compiled(r"Epoch (?P<step>\d+) dice (?P<dice>[\d.]+)"))
+    lines = [b"Epoch 1 loss 0.5", b"Epoch 1 dice 0.25", b"Epoch 2 loss 0.4"]
+    assert [epochs.parse(line) for line in lines] == [(1, {"loss": 0.5}), (1, {"dice": 0.25}), (2, {"loss": 0.4})]
 
 
 def test_a_step_beyond_all_counting_is_none() -> None:

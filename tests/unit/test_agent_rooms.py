@@ -43,6 +43,13 @@ def test_resume_arguments_stand_where_they_belong(
     assert ranks._command(orders, ranks._resume_text(orders, restored)) == expected
 
 
+def test_the_step_of_the_checkpoint_stands_in_the_resume_arguments(tmp_path: Path) -> None:
+    """TensorFlow takes what the names of three files begin with; pix2pix takes the epoch."""
+    orders = launch(tmp_path, resume_arguments="--load m/model.ckpt-{step} --from {path}")
+    assert ranks._resume_text(orders, PUT_BACK) == "--load m/model.ckpt-7 --from 'out/my model.pt'"
+    assert ranks._resume_text(orders, Restored("0001-s1", None, [], "/store/1", None)) == ""
+
+
 def environment(orders: Launch, number: int) -> dict[str, str]:
     shared = ranks._environment(orders, "/a", ("10.0.0.1", 12345))
     return ranks._of_rank(shared, orders, ranks.Rank(number, "/a"))

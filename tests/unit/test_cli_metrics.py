@@ -50,7 +50,9 @@ def test_it_shows_what_is_read_by_which_rule_and_what_is_not(log: str, capsys: p
         ["LINE", "TIMES", "HAS", "NUMBERS,", "GAVE", "NOTHING"],
         ["1", "2", "Using", "2", "workers,", "ratio", "0.5"],
     ]
-    assert told.err == "10 lines, 4 read\n"
+    read, advice, _ = told.err.splitlines()
+    assert read == "10 lines, 4 read"
+    assert advice.startswith("to also read line 1 and those like it: tm metrics try FILE --pattern ")
     assert not (tmp_path / "home").exists()
 
 
@@ -70,7 +72,7 @@ def test_a_pattern_is_suggested_for_lines_that_are_not_read(capsys: pytest.Captu
 
 def test_standard_input_a_pattern_and_json(log: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
-    assert run(["metrics", "try", "-", "--json", "--pattern", r"(?P<workers>\d+) workers, ratio (?P<ratio>\S+)"]) == 0
+    assert run(["metrics", "try", "-", "--json", "--only", "--pattern", r"(?P<workers>\d+) workers, ratio (?P<ratio>\S+)"]) == 0
     told = json.loads(capsys.readouterr().out)
     told["metrics"].sort(key=lambda one: one["name"])
     assert told == {
@@ -96,6 +98,7 @@ def test_standard_input_a_pattern_and_json(log: str, capsys: pytest.CaptureFixtu
     [
         (["nowhere.log"], "error: nowhere.log cannot be read: No such file or directory\n  name a file, or - for standard input\n"),
         (["x", "--pattern", "(?P<loss>x)(?=y)"], "error: this pattern cannot be used: a look-ahead (?=…) cannot be matched in linear time\n"),
+        (["x", "--only"], "error: --only reads what the pattern matches, and there is none\n  add --pattern, or leave --only out\n"),
         (["x", "--pattern", "loss"], "error: no named group besides 'step': nothing to record; name one: (?P<loss>…)\n"),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.agent.metrics.output import RankOutput
+from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.processes.rank import Rank
 from trainmaster.agent.supervise import inactivity
@@ -24,7 +25,7 @@ class Ranks:
         monkeypatch.setattr(inactivity, "written_by_processes", lambda pids: self.written)
         self.outbox = Outbox(str(path / "spool.jsonl"), str(path / "points.jsonl"))
         self.progress = Progress(self.outbox)
-        self.outputs = [RankOutput(Rank(number, str(path)), None, 1 << 20, self.progress) for number in range(2)]
+        self.outputs = [RankOutput(Rank(number, str(path)), Parser(), 1 << 20, self.progress) for number in range(2)]
         self.it = Inactivity("x-1", self.outbox, self.outputs, self.progress, lambda: self.works)
 
     @property
@@ -154,7 +155,7 @@ def test_a_silent_node_of_a_gang_that_goes_on_is_not_told(ranks: Ranks) -> None:
 
 def test_of_many_ranks_the_idlest_and_the_busiest_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = Ranks(tmp_path, monkeypatch)
-    ranks.outputs += [RankOutput(Rank(number, str(tmp_path)), None, 1 << 20, ranks.progress) for number in range(2, 6)]
+    ranks.outputs += [RankOutput(Rank(number, str(tmp_path)), Parser(), 1 << 20, ranks.progress) for number in range(2, 6)]
     ranks.train(400.0)
     ranks.use(30.0, 0.0, 30.0, 60.0, 30.0, 30.0)
     assert "; CPU use: 0 % (rank 1) to 100 % (rank 3); " in ranks.told(ranks.now_s + 60.0)

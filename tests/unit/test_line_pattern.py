@@ -62,6 +62,17 @@ def test_a_value_that_is_not_finite_is_read_too() -> None:
         assert (found[0], str(found[1]["loss"]), str(found[1]["acc"])) == expected
 
 
+def test_beside_a_given_pattern_its_names_are_not_used_again() -> None:
+    """fastText and AlphaZero print several kinds of lines: one pattern reads them all."""
+    given = r"it (?P<step>\d+) wins (?P<wins>[\d.]+)"
+    pattern = suggested("it 7 wins at 0.25", (), given)
+    assert pattern is not None
+    assert pattern.startswith(f"{given}|")
+    parser = Parser(compiled(pattern), automatic=False)
+    assert parser.parse(b"it 7 wins 0.5") == (7, {"wins": 0.5})
+    assert parser.parse(b"it 7 wins at 0.25") == (7, {"at": 0.25})  # of the words
+
+
 @pytest.mark.parametrize("line", NOTHING)
 def test_nothing_is_suggested_for_a_line_without_values(line: str) -> None:
     assert suggested(line) is None

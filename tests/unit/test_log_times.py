@@ -13,6 +13,7 @@ import pytest
 from trainmaster.agent.files import log_times
 from trainmaster.agent.files.log_times import LogTimes
 from trainmaster.agent.metrics.output import RankOutput
+from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.processes.rank import Rank
 from trainmaster.agent.transport.outbox import Outbox
@@ -142,7 +143,7 @@ def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RankOutput,
     """A rank whose log may have 4,096 bytes, and whose times are recorded at every look."""
     monkeypatch.setattr(log_times, "_EVERY_S", 0.0)
     outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))
-    return RankOutput(Rank(0, str(tmp_path)), None, 4096, Progress(outbox)), outbox
+    return RankOutput(Rank(0, str(tmp_path)), Parser(), 4096, Progress(outbox)), outbox
 
 
 def printed(reader: RankOutput, root: Path, first: int, last: int) -> None:

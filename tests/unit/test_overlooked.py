@@ -14,8 +14,10 @@ from launches import launch, write
 from waiting import deadline
 
 from trainmaster.agent.checkpoints import overlooked
+from trainmaster.agent.checkpoints.candidate_files import apart, candidates
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.agent.checkpoints.overlooked import lookalikes, pattern_of
+from trainmaster.agent.files.globs import Glob
 from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.processes.rank import Rank
@@ -205,3 +207,30 @@ def test_a_large_work_directory_costs_little(tmp_path: Path, monkeypatch: pytest
         os.utime(tmp_path / "work" / name, (written_s, written_s))
     assert found(launch(tmp_path)) == ["checkpoint/*.pt"]
     assert len(looked) == 4
+
+
+def test_files_of_one_step_that_are_each_a_checkpoint_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TensorFlow estimator writes three files for each step: a restart would be given one of them."""
+    it, progress = begun(tmp_path, checkpoint_path="out/model.ckpt-*")
+    step(progress, 1, ago_s=65)
+    step(progress, 200, ago_s=0)
+    write(tmp_path / "work" / "out" / "model.ckpt-200.index", b"x")
+    assert later(it, monkeypatch) == []
+    for number in (200, 400):
+        for suffix in ("index", "meta", "data-00000-of-00001"):
+            write(tmp_path / "work" / "out" / f"model.ckpt-{number}.{suffix}", b"x")
+    alone = "several files of one step match 'out/model.ckpt-*', and each is a checkpoint of its own, of which a restart is given one"
+    advised = "out/model.ckpt-{step}.*"
+    assert later(it, monkeypatch) == [f"{alone}; if they belong together, write --checkpoint '{advised}'"]
+    assert [(one.step, one.name) for one in candidates(Glob(advised, str(tmp_path / "work")))] == [
+        (200, "out/model.ckpt-200.*"), (400, "out/model.ckpt-400.*"),
+    ]  # fmt: skip
+    it.finish()
+    assert told(it) == []
+
+
+@pytest.mark.parametrize("names", [("ckpt-200.pt", "ckpt-400.pt"), ("best-step-200.pt", "step-200.pt"), ("200.pt", "200.json")])
+def test_files_that_are_checkpoints_of_their_own_are_not(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        write(tmp_path / "out" / name, b"x")
+    assert apart(candidates(Glob("out/*", str(tmp_path)))) is None

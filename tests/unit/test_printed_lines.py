@@ -61,6 +61,21 @@ def test_a_bar_that_counts_epochs_says_the_step() -> None:
     assert [parser.parse(line) for line in lines] == [(step, {"loss": 1.15, "prev_loss": 1.16}) if step else None for step in (12, 0, 13)]
 
 
+def test_a_bar_beside_named_steps_says_the_steps_between() -> None:
+    """Of a resumed program, the bar begins at 0. A bar that counts something else says no step."""
+    bar, named = "Training progress:   1%|          | {}/9000 [00:33<1:00:14,  40.1it/s, Loss=0.5]", "[ITER {}] Saving"
+    cases: list[tuple[list[int], list[int | None]]] = [  # the bar's position, or below 0 a step that is named; what is read
+        ([390, -400, 410, 420], [None, 400, 410, 420]),
+        ([390, -7400, 400, 990, -8000, 1000], [None, 7400, 7410, 8000, 8000, 8010]),
+        ([90, -100, 100, 10, 90, -200, 100], [None, 100, 100, None, None, 200, 210]),  # it begins anew in each epoch
+        ([40, -400, 41, 80, -800, 81, 120, -1200, 121], [None, 400, 401, 440, 800, None, None, 1200, None]),
+    ]  # fmt: skip
+    for printed, read in cases:
+        parser = Parser()
+        found = [parser.parse((named.format(-at) if at < 0 else bar.format(at)).encode()) for at in printed]
+        assert [one[0] for one in found if one is not None] == read, printed
+
+
 def test_steps_of_an_epoch_are_counted_over_all() -> None:
     """`Epoch [2/10], Step [100/600]` is step 700; a program that counts over all epochs itself stays as it is."""
     anew = [Parser(), [b"Epoch [1/3], Step [600/600]", b"Epoch [2/3], Step [100/600]", b"Epoch [3/3], Step [600/600]"]]

@@ -105,6 +105,11 @@ TABLE = {
         C + "checkpoint: {resume_arguments: '--resume {ckpt}'}\n",
         [("checkpoint.resume_arguments", 2, 32, "--resume {path}")],
     ),
+    "a step that the path does not say": (
+        C + "checkpoint: {path: out/*.pt, resume_arguments: '--load {step}'}\n",
+        [("checkpoint.resume_arguments", 2, 48, None)],
+    ),
+    "neither true nor false": (C + "metrics: {automatic: off}\n", [("metrics.automatic", 2, 22, None)]),
     "restarts negative": (C + "restarts: -1\n", [("restarts.program", 2, 11, "0")]),
     "a variable of ours": (C + "environment: {variables: {TRAINMASTER_JOB: 1}}\n", [("environment.variables.TRAINMASTER_JOB", 2, 27, None)]),
     "a variable of a gang's ranks": (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.client.origin import staying
+from trainmaster.client.origin import staying, wanted
 from trainmaster.errors import SpecError, UsageError
 from trainmaster.spec.document import from_mapping, load_bytes
 from trainmaster.spec.schema import schema
@@ -191,3 +191,23 @@ def test_well_known_variables_that_stay_are_named_without_their_values(environme
     assert staying({"command": "x"}, environment) == told
     taken = {"command": "x", "environment": {"variables": dict.fromkeys(environment, "v")}}
     assert staying(taken, environment) == [line for line in told if "CUDA" in line]
+
+
+def test_a_failure_that_names_a_variable_of_this_shell_says_how_it_goes_along() -> None:
+    """nnU-Net: three variables that no list of well-known ones has."""
+    environment = {
+        "nnUNet_raw": "/data/raw",
+        "nnUNet_results": "/data/out",
+        "PATH": "/bin",
+        "HOME": "/root",
+        "EMPTY": "",
+        "at": "x",
+    }
+    lines = ["  File at /bin", "KeyError: 'nnUNet_raw'", "nnUNet_preprocessed, PATH, HOME and EMPTY are not defined"]
+    spec = {"command": "x", "environment": {}}
+    assert wanted(spec, lines, environment) == "nnUNet_raw is set in this shell, and the job did not get it: --env nnUNet_raw"
+    both = (
+        "nnUNet_raw, nnUNet_results are set in this shell, and the job did not get them: --env nnUNet_raw --env nnUNet_results"
+    )
+    assert wanted(spec, [*lines, "nnUNet_results"], environment) == both
+    assert wanted({"environment": {"variables": {"nnUNet_raw": "/x"}}}, lines, environment) == ""

@@ -16,6 +16,7 @@ from trainmaster.agent.checkpoints import collect
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.metrics.output import RankOutput
+from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.processes.rank import Rank
 from trainmaster.agent.processes.wakeup import Wake
@@ -146,7 +147,7 @@ def test_looks_go_on_when_a_rank_of_several_is_done(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_names_no_step_gets_the_one_printed_before_it_was_written(tmp_path: Path) -> None:
     it, progress = begun(tmp_path, os.getpid(), "ckpt.json")
-    output = RankOutput(Rank(0, str(tmp_path)), None, 1 << 30, progress)
+    output = RankOutput(Rank(0, str(tmp_path)), Parser(), 1 << 30, progress)
     log = tmp_path / "rank0.log"
     for step, written_s in ((10, 1_000_000_000.0), (20, 1_000_000_001.0), (30, 1_000_000_002.0)):
         with log.open("a") as file:

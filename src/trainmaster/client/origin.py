@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +29,9 @@ WELL_KNOWN = (  # read by the libraries of many training programs; the ones that
     "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
 _NAMED_MAX = 3
+_SHORT = 2  # characters: such a word is no name of a variable
+_BASIC = frozenset(("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "PWD", "TERM", *RECORDED))  # every job has these
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def origin(
@@ -80,6 +84,20 @@ def staying(spec: Mapping[str, Any], environment: Mapping[str, str] | None = Non
     if environment.get("CUDA_VISIBLE_DEVICES"):  # a job cannot take it along
         told.append("CUDA_VISIBLE_DEVICES stays here: the job sees the GPUs that it asks for (--gpus)")
     return told
+
+
+def wanted(spec: Mapping[str, Any], lines: list[str], environment: Mapping[str, str] | None = None) -> str:
+    """What to say if the last lines of a failed job name a variable that is set here and that the job did not get; else ""."""
+    environment = os.environ if environment is None else environment
+    given = (spec.get("environment") or {}).get("variables") or ()
+    said = dict.fromkeys(word for line in lines for word in _WORD.findall(line))
+    names = [name for name in said if len(name) > _SHORT and environment.get(name) and name not in given and name not in _BASIC]
+    if not names:
+        return ""
+    options = " ".join(f"--env {name}" for name in names[:_NAMED_MAX])
+    one = len(names) == 1
+    listed = ", ".join(names[:_NAMED_MAX])
+    return f"{listed} {'is' if one else 'are'} set in this shell, and the job did not get {'it' if one else 'them'}: {options}"
 
 
 def _is_text(value: str) -> bool:

@@ -33,7 +33,7 @@ _DOING_MAX, _NAME_MAX, _WHY_MAX, _TOPIC_MAX = 300, 300, 500, 40  # characters
 _STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")  # one component of a blob's name
 _DEFAULTS: Mapping[str, Mapping[str, object]] = {  # by kind of report
     "started": {"restored": None, "step": None, "bad": (), "environment": None},
-    "staged": {"step": None, "approximate": False, "after_s": None, "progress": None},
+    "staged": {"name": "", "step": None, "approximate": False, "after_s": None, "progress": None},
     "not_kept": {"what": "artifact", "why": "the agent did not say why"},
     "run": {"params": {}, "tags": {}},
     "ended": {
@@ -72,7 +72,7 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
             after_s = None if step is not None or report["after_s"] is None else _number(report, "after_s")
             return CheckpointStaged(
                 key.attempt, _stored(report, "id"), step, part, parts, _truth(report, "approximate"), n, after_s=after_s,
-                progress=Progress.of(report["progress"]),
+                progress=Progress.of(report["progress"]), name=_text(report, "name")[:_NAME_MAX],
             )  # fmt: skip
         case "kept":
             return ArtifactKept(key.attempt, key.node_index, _artifact_of(key, report), n)

@@ -24,7 +24,7 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
     if staged is None:
         staged = Checkpoint(
             event.id, event.step, event.attempt, (), event.parts_expected, event.approximate,
-            at_least=event.at_least, after_s=event.after_s, progress=event.progress,
+            at_least=event.at_least, after_s=event.after_s, progress=event.progress, name=event.name,
         )  # fmt: skip
     parts = (*(p for p in staged.parts if p.node_index != event.part.node_index), event.part)
     whole = replace(staged, parts=tuple(sorted(parts, key=lambda p: p.node_index)))

@@ -39,6 +39,7 @@ class Checkpoint:
     at_least: int | None = None  # if the step is unknown: the step that its attempt resumed from
     after_s: float | None = None  # if the step is unknown: when it was saved, in seconds since the ranks of its attempt started
     progress: Progress | None = None  # what the program had shown when its first part was stored
+    name: str = ""  # its path in the work directory; "" for one of the SDK
     doubts: int = 0  # attempts that could not read it since the last successful read; it may still be intact
 
     @property

@@ -203,6 +203,7 @@ class CheckpointStaged:
     at_least: int | None = None  # if the step is unknown: the step that its attempt resumed from
     after_s: float | None = None  # if the step is unknown: when it was saved, in seconds since the ranks started
     progress: Progress | None = None  # what the program had shown by then
+    name: str = ""  # its path in the work directory; "" for one of the SDK
 
 
 @dataclass(frozen=True, slots=True)

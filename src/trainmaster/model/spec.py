@@ -104,7 +104,7 @@ class CheckpointSpec:
 
     path: str | None = None  # glob relative to the work directory; may hold `{step}`
     keep: int = 3
-    resume_arguments: str | None = None  # added to the command when there is a checkpoint; may contain `{path}`
+    resume_arguments: str | None = None  # added to the command when there is a checkpoint; may contain `{path}` and `{step}`
     interval_s: float | None = None  # how often `sdk.should_checkpoint()` says yes; None: only on request
 
 
@@ -132,6 +132,7 @@ class MetricsSpec:
     pattern: str | None = None  # regular expression with named groups; the group `step` is the step
     primary: str | None = None
     mode: Mode | None = None  # None: by the words of its name (`metric_modes`)
+    automatic: bool = True  # also read lines that the pattern does not match
 
 
 class Strategy(StrEnum):

@@ -147,6 +147,11 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
         message = "has no effect on a function, which calls sdk.resume_dir(); remove it, or use 'command' instead of 'python'"
         path: FieldPath = ("checkpoint", "resume_arguments")
         found.append((path, Fault(dotted(path), message, "no arguments", describe(fields.checkpoint.resume_arguments))))
+    arguments, saved = fields.checkpoint.resume_arguments or "", fields.checkpoint.path or ""
+    if "{step}" in arguments and "{step}" not in saved:
+        message = f"has {{step}}, so checkpoint.path needs it too: it says where the step stands in {saved or 'the path'}"
+        path = ("checkpoint", "resume_arguments")
+        found.append((path, Fault(dotted(path), message, "{path}", describe(arguments))))
     found += _choices(fields)
     found += _sizes(fields)
     known = " or ".join(kind for _, kind in fields.resources.gpus if kind is not None) or None
@@ -288,7 +293,9 @@ def _complete(fields: JobFields) -> JobSpec:
         restarts=Restarts(fields.restarts.program, fields.restarts.infrastructure),
         environment=Environment(environment.python, environment.variables, environment.requirements),
         params=fields.params,
-        metrics=MetricsSpec(metrics.pattern, metrics.primary, Mode(metrics.mode) if metrics.mode is not None else None),
+        metrics=MetricsSpec(
+            metrics.pattern, metrics.primary, Mode(metrics.mode) if metrics.mode is not None else None, metrics.automatic
+        ),
         tags=fields.tags,
         artifacts=tuple(fields.artifacts),
         python=fields.python,

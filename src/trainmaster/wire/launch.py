@@ -80,6 +80,8 @@ class Launch(TypedDict):
     resume: List[ResumePoint]
     forked: bool  # one of `resume` belongs to another job, and the job cannot start without any of them
     metrics_pattern: Optional[str]
+    metrics_automatic: bool  # also read lines that no pattern matches (missing in launches of older versions)
+    metrics_primary: Optional[str]  # what the spec calls the primary metric (likewise)
     pattern_engine: Optional[str]  # directory on this node with the package re2; None: no pattern, or unknown
     artifacts: List[str]
     artifact_store: str  # <blob root>/artifacts/<job>

@@ -90,6 +90,7 @@ class Staged(_Timed):
     kind: str  # "staged"
     n: int
     id: str
+    name: str  # its path in the work directory; "" for one of the SDK
     step: Optional[int]
     approximate: bool
     parts_expected: int

@@ -7,7 +7,7 @@ of the work directory.
 import errno
 import os
 import re
-from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from trainmaster.agent.files.globs import Glob, Signature, files_below, signature, topmost
 
@@ -25,6 +25,11 @@ class Candidate(NamedTuple):
     directories: Tuple[str, ...]
     state: State  # signature of every file
     many: bool  # a directory, or a step that may have several files
+
+    @property
+    def name(self) -> str:
+        """Its path; for several files what their paths begin with, and `*`."""
+        return self.roots[0] if len(self.roots) == 1 else f"{_beginning(self.roots)}*"
 
     @property
     def order(self) -> Tuple[int, int]:
@@ -70,6 +75,25 @@ def candidates(glob: Glob, unreadable: Optional[Callable[[str, OSError], None]] 
 def leads_out(root: str, place: str) -> bool:
     """Whether `place`, with links resolved, is outside the directory `root`."""
     return not (os.path.realpath(place) + "/").startswith(os.path.realpath(root) + "/")
+
+
+def apart(found: List[Candidate]) -> Optional[str]:
+    """A pattern that makes one candidate of files which have the same step and are each their own; None if there are none."""
+    groups: Dict[Tuple[str, Optional[int]], List[str]] = {}
+    for one in found:
+        if one.step is not None and not one.many:
+            groups.setdefault((os.path.dirname(one.key), one.step), []).append(one.key)
+    for (_, step), keys in groups.items():
+        begin, digits, end = os.path.basename(_beginning(keys)).rpartition(str(step))
+        if len({_DIGITS.sub("#", key) for key in keys}) > 1 and digits and not begin[-1:].isdigit() and not end[:1].isdigit():
+            return os.path.join(os.path.dirname(keys[0]), f"{begin}{{step}}{end}*")
+    return None
+
+
+def _beginning(paths: Sequence[str]) -> str:
+    """What all paths begin with."""
+    low, high = min(paths), max(paths)
+    return low[: next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))]
 
 
 def again(glob: Glob, candidate: Candidate) -> Optional[Candidate]:

@@ -29,6 +29,7 @@ import os
 import time
 
 from trainmaster.agent.checkpoints.unstored import Unstored, find_unstored
+from trainmaster.wire.names import printable
 
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
@@ -128,6 +129,21 @@ class Collector:
         """Whether any checkpoint was seen so far: a match of the pattern, complete or not, or one of the SDK."""
         seen = self._counter or self._committed or self._sightings or self._unreadable
         return bool(seen) or self._sdk is not None or bool(self._found())
+
+    def apart(self) -> str:
+        """A warning if files that probably belong together are each a checkpoint of their own; "" if there are none."""
+        if self._glob is None or self._glob.has_step or self._launch["node_index"] != 0:
+            return ""
+        import shlex  # noqa: PLC0415  # only for this text
+
+        from trainmaster.agent.checkpoints.candidate_files import apart  # noqa: PLC0415  # loaded with the glob
+
+        found = apart(self._found())
+        if found is None:
+            return ""
+        alone = f"several files of one step match {printable(self._launch['checkpoint_path'] or '')!r}"
+        advice = f"if they belong together, write --checkpoint {shlex.quote(printable(found))}"
+        return f"{alone}, and each is a checkpoint of its own, of which a restart is given one; {advice}"
 
     def _unread(self, key: str, error: OSError) -> None:
         """Its current state is unknown: keep what was known of it."""
@@ -304,7 +320,9 @@ class Collector:
         sources = [stage.Source(os.path.join(work, path), path, signed) for path, signed in candidate.state]
         try:
             links = tuple(links_below(work, candidate.directories))
-            content = stage.Content("glob", step, candidate.step is None, 1, list(candidate.directories), sources, links)
+            content = stage.Content(
+                "glob", step, candidate.step is None, 1, list(candidate.directories), sources, links, candidate.name
+            )
             staged = stage.stage(self._launch, self._identifier(), content, check)
         except stage.Incomplete:
             (self._torn if check.torn else self._unproven)[candidate.key] = candidate.state

@@ -130,13 +130,13 @@ class Overlooked:
         self._text = ""
         self._pattern = ""  # the advised pattern
 
-    def look(self, collected: bool, ended: Optional[bool]) -> Optional[str]:
+    def look(self, collected: Optional[str], ended: Optional[bool]) -> Optional[str]:
         """The new advice; "" to withdraw the last one; None if it is unchanged.
 
-        `collected`: checkpoints are collected, by the pattern or the SDK. `ended`: whether the job succeeded; None while it
-        runs.
+        `collected`: None if no checkpoints are collected, by the pattern or the SDK; else what is wrong with them, or "".
+        `ended`: whether the job succeeded; None while it runs.
         """
-        text = "" if collected else self._words(ended)
+        text = self._words(ended) if collected is None else collected
         if text == self._text:
             return None
         self._text = text

@@ -16,7 +16,7 @@ from trainmaster.agent.files.globs import Signature, files_below, signature
 from trainmaster.wire import disks, failpoint
 from trainmaster.wire.launch import Launch
 from trainmaster.wire.messages import FileEntry, Manifest
-from trainmaster.wire.names import MANIFEST, stored_name
+from trainmaster.wire.names import MANIFEST, printable, stored_name
 
 CHUNK_BYTES = 1 << 20
 _ZEROS = bytes(CHUNK_BYTES)
@@ -40,6 +40,7 @@ class Content(NamedTuple):
     directories: List[str]
     sources: List[Source]
     links: Tuple[Tuple[str, str], ...] = ()  # (path, target) of links that lead to no file
+    name: str = ""  # what the program calls it: a path
 
 
 class Raced(Exception):
@@ -107,6 +108,7 @@ def stage(launch: Launch, identifier: str, content: Content, check: Check) -> Di
         "digest": hashlib.sha256(data).hexdigest(),
         "files": len(files),
         "bytes": sum(file["bytes"] for file in files),
+        "name": printable(content.name),
     }
 
 

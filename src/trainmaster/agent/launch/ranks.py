@@ -201,14 +201,17 @@ def _params(params: dict[str, object]) -> str:
 
 
 def _resume_text(launch: Launch, restored: Optional[Restored]) -> str:
-    """The resume arguments with the path filled in, as shell text; empty if nothing was restored."""
-    if restored is None or restored.id is None or not launch["resume_arguments"]:
-        return ""
-    if "{path}" not in launch["resume_arguments"]:
-        return launch["resume_arguments"]
+    """The resume arguments with path and step filled in, as shell text; empty if nothing was restored."""
+    arguments = launch["resume_arguments"]
+    if restored is None or restored.id is None or not arguments or ("{step}" in arguments and restored.step is None):
+        return ""  # a checkpoint of the SDK may have no step
+    if "{step}" in arguments:
+        arguments = arguments.replace("{step}", str(restored.step))
+    if "{path}" not in arguments:
+        return arguments
     import shlex  # noqa: PLC0415 - start-up time
 
-    return launch["resume_arguments"].replace("{path}", shlex.quote(restored.path or ""))
+    return arguments.replace("{path}", shlex.quote(restored.path or ""))
 
 
 def _command(launch: Launch, resume: str) -> list[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Found = Optional[tuple[Optional[int], dict[str, float]]]
 
 _OF_EPOCH = ("steps", "train_steps", "training_steps", "total_steps")  # beside an epoch: how many it has, or all so far
+_LATE = 100  # steps
 _LINES_HELD = 5  # a dictionary waits so long for the bar
 
 
@@ -26,6 +27,7 @@ class Steps:
         self._word = ""  # of the last step
         self._others: set[str] = set()  # counters that stood beside the step: they count something else
         self._over_epochs = StepsOfEpochs()
+        self.bar = BesideSteps()
 
     def choose(self, said: list[Counter], valued: bool, word: str) -> tuple[bool, Optional[int]]:
         """(whether a line names a step or an epoch, the step). `word`: see `pairs.head`."""
@@ -44,9 +46,38 @@ class Steps:
         if epoch is not None and first.total and self._word not in ("", first.word):
             return True, None  # the program counts its steps elsewhere; this is the position in an epoch
         self.seen, self._word = True, first.word
-        if epoch is None or not first.total or first.rank != 1:
-            return True, first.count
-        return True, self._over_epochs.step(epoch, first)
+        over = epoch is not None and first.total and first.rank == 1
+        step = self._over_epochs.step(epoch, first) if over and epoch is not None else first.count
+        self.bar.named(step)
+        return True, step
+
+
+class BesideSteps:
+    """A bar with values, and beside it lines that name some of the steps: `[ITER 7000] Evaluating`.
+
+    From the first such line on, the bar's position gives the steps between. The bar of a resumed program may begin at 0, so
+    its distance from the steps is measured. A bar that counts something else is not that far from each of them.
+    """
+
+    def __init__(self) -> None:
+        self._at = self._total = 0
+        self._behind: Optional[int] = None  # the steps by this much
+        self._steps = True  # whether it may count them
+
+    def moved(self, at: int, total: int) -> Optional[int]:
+        """A bar was printed. Returns its step if that is known."""
+        if total != self._total or at < self._at:
+            self._behind = None
+        self._at, self._total = at, total
+        return at + self._behind if self._behind is not None and self._steps else None
+
+    def named(self, step: int) -> None:
+        """A line named a step. A bar is drawn some steps late."""
+        late = max(_LATE, step // 50)
+        if self._at > 0 and step >= self._at:
+            behind = 0 if step - self._at <= late else step - self._at
+            self._steps = self._steps and (self._behind is None or behind - self._behind <= late)
+            self._behind = behind if self._behind is None else min(behind, self._behind)
 
 
 class StepsOfEpochs:

@@ -1,7 +1,7 @@
 """Collects what shows whether the program went on from its checkpoint: its first steps, its losses, and the SDK's word.
 
-The server judges it (`recovery.resumption`). Of several ranks, the lowest one that shows a step counts, because ranks are read
-one after the other.
+The server judges it (`recovery.resumption`). What the user named counts as a loss: the primary metric, and the groups of the
+pattern. Of several ranks, the lowest one that shows a step counts, because ranks are read one after the other.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ _NO_RANK = 1 << 62
 
 
 class Evidence:
-    """Memory and work per line are constant. `record` may be called from any thread."""
+    """Memory and work per line are constant. `record` may be called from any thread.
 
-    def __init__(self) -> None:
+    `named`: metrics that are compared as losses are, because the user named them.
+    """
+
+    def __init__(self, named: frozenset[str] = frozenset()) -> None:
+        self._named = named
         self._sdk: Optional[str] = None
         self._reported: Optional[tuple[Any, ...]] = None
         self.reset()
@@ -45,7 +49,7 @@ class Evidence:
                 self._rank = rank
             self._step(step)
         for name, value in values.items():
-            if "loss" in name.lower() and math.isfinite(value) and abs(value) < _VALUE_MAX:
+            if ("loss" in name.lower() or name in self._named) and math.isfinite(value) and abs(value) < _VALUE_MAX:
                 if name not in self._first_losses and len(self._first_losses) < _LOSSES:
                     self._first_losses = {**self._first_losses, name: value}
                 if name in self._first_losses:

@@ -14,15 +14,15 @@ from collections import deque
 
 from trainmaster.agent.files.following import CHUNK, Lines, Tail
 from trainmaster.agent.files.log_times import LogTimes
-from trainmaster.agent.metrics.parse import JSON_MAX, Parser, is_long_json
+from trainmaster.agent.metrics.parse import JSON_MAX, is_long_json
 from trainmaster.agent.processes import libc
 from trainmaster.agent.transport.point_values import sdk_point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Callable
 
-    from trainmaster.agent.metrics.patterns import Search
+    from trainmaster.agent.metrics.parse import Parser
     from trainmaster.agent.metrics.progress import Progress, RoleProgress
     from trainmaster.agent.processes.rank import Rank
 
@@ -31,7 +31,8 @@ _SDK_LINE_MAX = 4 * 1024 * 1024  # bytes; a longer line is not a valid SDK messa
 _BEHIND_MAX = 16 * 1024 * 1024  # unread bytes beyond which the reader skips ahead
 _BEHIND_KEPT = 256 * 1024
 _SEARCH_S = 0.05  # searching may exceed the turn's time by so much: one chunk, unless a pattern is slow
-_FINISH_S = 1.0  # to read the rest after the rank has ended; after that only the last bytes are read
+_FINISH_S = 1.0  # of processor time to read the rest after the rank has ended; after that only the last bytes are read
+_FINISH_TIMES = 5  # so many times longer on the clock, because others may use the processor
 _TRIES, _AGAIN_S = 4, 0.5  # to read the end
 _LOG_KEPT = 1024 * 1024  # kept at the beginning of a log that is cut
 _END_KEPT = 256 * 1024  # and at its end
@@ -43,16 +44,15 @@ _PUNCH = 16 * 1024 * 1024
 class RankOutput:
     """One rank's log and SDK file. Points go to `progress`, other SDK messages to `messages`."""
 
-    def __init__(self, rank: Rank, pattern: Optional[Search], log_max_bytes: int, progress: Progress | RoleProgress) -> None:
+    def __init__(self, rank: Rank, parser: Parser, log_max_bytes: int, progress: Progress | RoleProgress) -> None:
         self.rank = rank
         self._log, self._times = Tail(rank.log_path), LogTimes(rank.log_path)
         self._sdk = Tail(rank.sdk_path)
         self._lines = Lines(LINE_MAX)
         self._unsearched: deque[bytes] = deque()  # lines that were read but not searched
         self._sdk_rest = b""
-        self._parser = Parser(pattern)
+        self._parser = parser
         self._parses = True
-        self._pattern_given = pattern is not None
         self._log_max_bytes = max(log_max_bytes, 4096)
         self._punched = 0
         self.dropped_bytes = 0
@@ -73,7 +73,7 @@ class RankOutput:
 
     def _turn_log(self, until_s: float) -> bool:
         found = bool(self._unsearched)
-        while self._search(until_s + _SEARCH_S) and self._log.waiting():
+        while self._search(_until(until_s + _SEARCH_S)) and self._log.waiting():
             found = True
             self._take(self._lines.feed(self._read(self._log)))
             self._turn_sdk(until_s)  # what was reported before these lines were printed decides whether they are parsed
@@ -103,14 +103,14 @@ class RankOutput:
             one.close()
 
     def _finish_log(self) -> None:
-        until_s = time.monotonic() + _FINISH_S
+        over = _processor_time(_FINISH_S)
         while self._log.waiting():
-            if self._log.waiting() > (_BEHIND_MAX if time.monotonic() < until_s else _BEHIND_KEPT):
+            if self._log.waiting() > (_BEHIND_KEPT if over() else _BEHIND_MAX):
                 self._skip()
             self._take(self._lines.feed(self._read(self._log)))
-            self._search(until_s)
+            self._search(over)
         self._take(self._lines.finish())
-        self._search(time.monotonic() + _FINISH_S)
+        self._search(_processor_time(_FINISH_S))
         self._warn_truncated()
         self._note_times(last=True)
         self._cut()
@@ -118,7 +118,7 @@ class RankOutput:
         while len(self._unsearched) > _LAST_SEARCHED:
             self._unsearched.popleft()
         while self._unsearched:
-            self._search(0.0)
+            self._search(_until(0.0))
         rest = self._parser.rest()
         if rest is not None and self._parses:
             self._progress.printed(self.rank.number, *rest)
@@ -134,8 +134,8 @@ class RankOutput:
             pass
 
     def stop_parsing(self) -> None:
-        """The program reports metrics by other means than its output, so the output is not searched for them."""
-        self._parses = self._pattern_given
+        """The program reports metrics by other means than its output, so that is only searched by the user's pattern."""
+        self._parses, self._parser.automatic = self._parser.by_pattern, False
 
     def sdk_read(self) -> tuple[str, int]:
         """The SDK file's name, and the number of processed bytes (complete lines)."""
@@ -164,8 +164,8 @@ class RankOutput:
     def _take(self, lines: list[bytes]) -> None:
         self._unsearched.extend(filter(None, lines))
 
-    def _search(self, until_s: float) -> bool:
-        """Search the lines that were read, at least one. Returns whether all were searched in time."""
+    def _search(self, over: Callable[[], bool]) -> bool:
+        """Search the lines that were read, at least one, until the time is over. Returns whether all were searched."""
         if not self._parses:
             self._unsearched.clear()
         while self._unsearched:
@@ -173,9 +173,9 @@ class RankOutput:
             found = self._parser.parse(line)
             if found is not None:
                 self._progress.printed(self.rank.number, *found)
-            if not self._pattern_given and is_long_json(line):
+            if self._parser.automatic and is_long_json(line):
                 self._warn_long_line(found is not None)
-            if time.monotonic() > until_s:
+            if over():
                 break
         return not self._unsearched
 
@@ -298,3 +298,14 @@ class RankOutput:
             self._progress.restored(bool(message.get("loaded")))
         else:
             self.messages.append(message)
+
+
+def _until(until_s: float) -> Callable[[], bool]:
+    """Whether the monotonic clock has passed `until_s`."""
+    return lambda: time.monotonic() > until_s
+
+
+def _processor_time(budget_s: float) -> Callable[[], bool]:
+    """Whether this thread has used so much processor time, or waited for the processor much longer."""
+    used_s, clock_s = time.thread_time() + budget_s, time.monotonic() + _FINISH_TIMES * budget_s
+    return lambda: time.thread_time() > used_s or time.monotonic() > clock_s

@@ -85,11 +85,13 @@ _NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
 _BEST = (" at", " from", " in", " was", " is", " best", " best:")
 _HEAD = re.compile(
-    r"(?:^|[|\]\[>-] {0,2}| \()(test|testing|val|valid|validation|validating|eval|evaluation|evaluating|dev)"
-    r"(?: (?:set|on|net|results?|metrics?|data|loop)\b[^|:\[]{0,40})?(?: {0,2}[:\[\]|]|\)[:,]|(?= (?:epoch|step|iter|num_)))",
+    r"(?:^|[|\]\[>-] {0,2}| \()(?:evaluating )?"
+    r"(test|testing|val|valid|validation|validating|eval|evaluation|evaluating|dev|(?<=evaluating )train|saving dict)"
+    r"(?: (?:set|on|net|results?|metrics?|data|loop)\b[^|:\[]{0,40})?"
+    r"(?: {0,2}[:\[\]|]|\)[:,]|(?= (?:epoch|step|iter|num_|for global step)))",
     re.IGNORECASE,
 )
-_HEADS = {"testing": "test", "validating": "val", "evaluating": "eval"}
+_HEADS = {"saving dict": "eval", "testing": "test", "validating": "val", "evaluating": "eval"}
 _QUALIFIED = re.compile(r"(?:test|val|eval|dev)", re.IGNORECASE)
 _OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:\(?(?:of|on|for|over) [^:=]{1,100}|\d{1,12})[:=] {0,2}")
 _OPERATORS = ("*", "/", "+", "<", ">", "=")
@@ -263,7 +265,7 @@ def _cell(gap: str, after: str, first: bool) -> str:
 
 def _beside(gap: str, spaced: bool, exact: bool, after: str) -> bool:
     """Whether a name belongs to its number: prose has more words before it, a list more numbers after it."""
-    return (exact and len(gap.split()) <= _CELL_WORDS_MAX) if spaced else not _LIST.match(after)
+    return (exact and len(gap.rpartition(": ")[2].split()) <= _CELL_WORDS_MAX) if spaced else not _LIST.match(after)
 
 
 def _name(gap: str, spaced: bool) -> str:

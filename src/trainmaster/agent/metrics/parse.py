@@ -1,8 +1,8 @@
 """Extracts steps and metric values from program output.
 
-With a pattern (a regular expression with named groups, among them `step`), only its matches count. Without one, a line is
-read by the first of these rules that fits it: rows and columns of tables, objects (JSON, Python dictionaries), progress bars,
-and plain lines with a step, an epoch or the name of a measured value.
+A line that the user's pattern matches (a regular expression with named groups, among them `step`) is read by it. Any other
+is read by the first of these rules that fits it: rows and columns of tables, objects (JSON, Python dictionaries), progress
+bars, and plain lines with a step, an epoch or the name of a measured value.
 
 A program may print anything, so each line is processed in time linear in its length. In the regular expressions, no two
 repeats that can match the same text are adjacent or nested; tests/unit/test_hostile_text.py checks it.
@@ -54,10 +54,14 @@ _BEST_FOLLOWS = re.compile(r"best (?:iteration|epoch|step)(?: is)?:? {0,2}$", re
 
 
 class Parser:
-    """Parses the lines of one rank, in order. `rule` names the rule that read the last line."""
+    """Parses the lines of one rank, in order. `rule` names the rule that read the last line.
 
-    def __init__(self, pattern: Optional[Search] = None) -> None:
+    `automatic`: lines that the pattern does not match are read, too.
+    """
+
+    def __init__(self, pattern: Optional[Search] = None, automatic: bool = True) -> None:
         self._pattern = pattern
+        self.automatic = automatic
         self._steps = Steps()
         self._progress_seen = False
         self._rows = Rows()
@@ -69,16 +73,20 @@ class Parser:
 
     def parse(self, line: bytes) -> Found:
         """(step or None, values) of a line; None if it has neither. A dictionary is reported with a line after it."""
-        if self._pattern is not None:
-            return self._by_pattern(line)
-        if not line.strip():
-            return None
+        matched = self._by_pattern(line) if self._pattern is not None else None
+        if matched is not None or not self.automatic or not line.strip():
+            return matched
         read = self._read(line)
         found = self._trainer.take(read)
         if found is not read:
             self.rule = "object"
         self._progress_seen = self._progress_seen or found is not None
         return found
+
+    @property
+    def by_pattern(self) -> bool:
+        """Whether there is a pattern."""
+        return self._pattern is not None
 
     @property
     def waits(self) -> bool:
@@ -97,7 +105,7 @@ class Parser:
         if match is None and (seen := plain(printed)) != line:
             line, match = seen, self._pattern.search(seen)
         if match is None:
-            if "step" in self._pattern.groupindex:
+            if "step" in self._pattern.groupindex or self.automatic:
                 return None
             plain_step = self._steps.choose(counters(line), True, "")[1]
             return None if plain_step is None else (plain_step, {})
@@ -106,6 +114,8 @@ class Parser:
         step = number(text)
         values = {name: value for name, value in ((name, number(text)) for name, text in groups.items()) if value is not None}
         if step is not None and abs(step) < STEP_MAX:
+            counted = next((one for one in counters(line) if one.at == match.start(self._pattern.groupindex["step"])), None)
+            self._steps.choose([counted or Counter("step", "0")], True, "")  # whether lines that name epochs name steps
             return int(step), values
         return self._steps.choose(counters(line), True, "")[1], values
 
@@ -206,7 +216,9 @@ class Parser:
         last = "epoch" if bar.epochs else bar.description.rpartition(" ")[2].lower()
         if last in RANKS and bar.at >= 0 and (bar.epochs or not word) and values:
             return self._steps.choose([Counter(last, str(bar.at))], True, "")[1], under_all(word, values)
-        return (None, under_all(word, values)) if values else None
+        if not values:
+            return None
+        return (self._steps.bar.moved(bar.at, bar.total) if bar.at >= 0 and not word else None), under_all(word, values)
 
     def _round(self, body: str) -> Found:
         """Lines that begin with the number of a round: `[12]  train-auc:0.9`, `100:  learn: 0.25`, `[1,  2000] loss: 2.1`."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TEXT_MAX = 1000  # characters of a pattern
 GROUPS_MAX = 32  # in total: each step of a search copies the groups
+_NOT_MEASURED = ("step", "epoch", "lr")
 _PROGRAM_MAX = 2000  # instructions: a search executes each at most once per byte
 _MEMORY_BYTES = 256 * 1024  # for the compiled pattern and the state of a search
 _REASONS = (  # RE2's error for an operator that it lacks -> our message
@@ -48,16 +49,6 @@ class PatternError(ValueError):
     """The pattern is rejected; the text says why."""
 
 
-class _Off:
-    """Replaces a pattern that cannot be searched on this node: it matches nothing."""
-
-    groupindex: Mapping[str, int] = {"step": 0}
-
-    def search(self, text: str) -> Optional[Match[str]]:
-        """None."""
-        return None
-
-
 def of_launch(launch: Launch, outbox: Outbox) -> Optional[Search]:
     """The launch's pattern; None if there is none. A pattern that cannot be compiled is switched off with a warning."""
     text = launch["metrics_pattern"]
@@ -69,8 +60,15 @@ def of_launch(launch: Launch, outbox: Outbox) -> Optional[Search]:
         why = f"this node's Python has no RE2 ({error}); install google-re2 there"
     except PatternError as error:
         why = f"it is no longer accepted: {error}"
-    outbox.warn("pattern", f"metrics.pattern is off, and no metric is read from the output: {why}")
-    return _Off()
+    outbox.warn("pattern", f"metrics.pattern is off, and nothing is read by it: {why}")
+    return None
+
+
+def named(launch: Launch, pattern: Optional[Search]) -> frozenset[str]:
+    """The measured values that the user named: the primary metric, and the groups of the pattern."""
+    groups = () if pattern is None else pattern.groupindex
+    primary = launch.get("metrics_primary")
+    return frozenset((*groups, *((primary,) if primary else ()))).difference(_NOT_MEASURED)
 
 
 def compiled(text: str, place: Optional[str] = None) -> Search:

@@ -23,12 +23,13 @@ class Progress:
     """Progress of a node's ranks. Steps reported through the SDK take precedence over printed ones.
 
     `again`: this attempt may go on from an earlier one, so what its program shows is reported while it runs.
+    `named`: see `Evidence`.
     """
 
-    def __init__(self, outbox: Outbox, again: bool = False) -> None:
+    def __init__(self, outbox: Outbox, again: bool = False, named: frozenset[str] = frozenset()) -> None:
         self._outbox = outbox
         self._again = again
-        self.evidence = Evidence()
+        self.evidence = Evidence(named)
         self._told = False
         self._seen: list[tuple[float, float]] = []  # (time, step), ascending; also read by another thread
         self.first_step: Optional[int] = None

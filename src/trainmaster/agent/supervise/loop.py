@@ -13,6 +13,7 @@ import time
 from trainmaster.agent.environment.detect import EnvironmentRecorder
 from trainmaster.agent.metrics import patterns, usage
 from trainmaster.agent.metrics.output import RankOutput
+from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.progress import Progress, RoleProgress
 from trainmaster.agent.metrics.system_metrics import FIRST_S, System
 from trainmaster.agent.processes import process_tree, spawn
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
     from trainmaster.agent.launch.start import Startup
+    from trainmaster.agent.processes.rank import Rank
     from trainmaster.agent.supervise.exec_commands import ExecCommands
 
 TELL_S = 0.02  # a job that ends earlier reports its start and its end in one request
@@ -59,11 +61,12 @@ class Attempt:
         self._outbox = self._sync.outbox
         self._sync.heartbeat = self._heartbeat
         again = self._launch["node_index"] == 0 and (self._launch["attempt"] > 1 or bool(self._launch["resume"]))
-        self._progress = Progress(self._outbox, again)
         pattern, log_max_bytes = patterns.of_launch(self._launch, self._outbox), self._launch["log_max_bytes"]
-        self._outputs = [RankOutput(rank, pattern, log_max_bytes, self._progress) for rank in self._ranks]
-        for role in self._roles:
-            self._outputs.append(RankOutput(role, pattern, log_max_bytes, RoleProgress(self._outbox, role.role or "")))
+        self._progress = Progress(self._outbox, again, patterns.named(self._launch, pattern))
+        automatic = self._launch.get("metrics_automatic", True)
+        outputs: list[tuple[Rank, Progress | RoleProgress]] = [(rank, self._progress) for rank in self._ranks]
+        outputs += [(role, RoleProgress(self._outbox, role.role or "")) for role in self._roles]
+        self._outputs = [RankOutput(rank, Parser(pattern, automatic), log_max_bytes, sink) for rank, sink in outputs]
         self._usage = usage.Usage(None if self._launch["cgroup"] else self._launch["memory_bytes"])
         self._devices = usage.Devices(self._launch["devices"])
         self._store_worker = StoreWorker(start, self._progress)

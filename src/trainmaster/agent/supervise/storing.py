@@ -199,7 +199,7 @@ class StoreWorker:
 
             self._overlooked = Overlooked(self._launch, self._progress, self._began_s)
         collected = self._collector is not None and self._collector.collected
-        text = self._overlooked.look(collected, ended)
+        text = self._overlooked.look(self._collector.apart() if collected and self._collector is not None else None, ended)
         if text is not None:
             self.results.append(("warned", {"topic": "checkpoint pattern", "text": text}))
 

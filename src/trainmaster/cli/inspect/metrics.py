@@ -100,9 +100,9 @@ class _Trial:
             self.unread[shape] = {"line": line, "times": 1, "text": text}
             self._later[shape] = []
 
-    def suggested(self, unread: dict[str, Any]) -> str | None:
-        """A pattern that reads an unread line and those like it."""
-        return suggested(unread["text"], self._later[_shape(unread["text"])])
+    def suggested(self, unread: dict[str, Any], given: str | None) -> str | None:
+        """A pattern that reads an unread line, those like it, and those of a `given` pattern."""
+        return suggested(unread["text"], self._later[_shape(unread["text"])], given)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics, in the order in which they appear."""
@@ -220,6 +220,7 @@ def _summarize(session: Session, table: dict[str, list[Any]]) -> None:
         rows.append([job, name, str(len(points)), *map(human.number, told), str(points[-1][0])])
     if rows:
         session.out.table(_HEADERS, rows)
+        session.out.note(f"a printed value is missing? tm logs {rows[0][0]} --rank 0 | tm metrics try -")
     else:
         session.out.note("no metrics: nothing in the output was read as one")
 
@@ -227,9 +228,10 @@ def _summarize(session: Session, table: dict[str, list[Any]]) -> None:
 @metrics.command("try")
 @click.argument("file")
 @click.option("--pattern", help="A regular expression with named groups, as metrics.pattern in a spec.")
+@click.option("--only", is_flag=True, help="Read only what the pattern matches, as metrics.automatic: false in a spec.")
 @click.option("--all", "everything", is_flag=True, help="Print every line that was read, not only the first ones.")
 @offline
-def try_file(session: Session, file: str, pattern: str | None, everything: bool) -> None:
+def try_file(session: Session, file: str, pattern: str | None, only: bool, everything: bool) -> None:
     """Show what would be read from a log as steps and metrics.
 
     FILE is what the program printed; `-` reads standard input. Nothing is recorded, and no server is needed. Lines that have
@@ -240,7 +242,9 @@ def try_file(session: Session, file: str, pattern: str | None, everything: bool)
     python train.py 2>&1 | tm metrics try -
     tm metrics try train.log --pattern 'it (?P<step>\\d+): (?P<loss>[\\d.]+)'
     """
-    trial = _Trial(Parser(None if pattern is None else compiled(_accepted(pattern))))
+    if only and pattern is None:
+        raise UsageError("--only reads what the pattern matches, and there is none", "add --pattern, or leave --only out")
+    trial = _Trial(Parser(None if pattern is None else compiled(_accepted(pattern)), automatic=not only))
     try:
         with ExitStack() as stack:
             trial.read(sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb")))
@@ -252,7 +256,7 @@ def try_file(session: Session, file: str, pattern: str | None, everything: bool)
             {"lines": trial.lines, "read": read, "metrics": trial.metrics(), "unread": list(trial.unread.values())}
         )
         return
-    for line in _told(session, trial, everything, pattern is not None):
+    for line in _told(session, trial, everything, pattern):
         session.out.note(line)
 
 
@@ -264,7 +268,7 @@ def _accepted(pattern: str) -> str:
     return pattern
 
 
-def _told(session: Session, trial: _Trial, everything: bool, by_pattern: bool) -> Iterator[str]:
+def _told(session: Session, trial: _Trial, everything: bool, pattern: str | None) -> Iterator[str]:
     """Print the tables; yields the notes between them."""
     out, readings = session.out, trial.readings
     told = readings if everything else [one for one in readings if one.values] or readings
@@ -293,18 +297,21 @@ def _told(session: Session, trial: _Trial, everything: bool, by_pattern: bool) -
     if len(missed) > _SHOWN:
         yield f"and {len(missed) - _SHOWN} more kinds of lines; all of them: --json"
     yield f"{human.plural(trial.lines, 'line')}, {len(readings)} read"
-    if not found and missed:
-        yield from _advice(trial, missed, "another pattern" if by_pattern else "a pattern")
+    if missed:
+        yield from _advice(trial, missed, bool(found), pattern)
 
 
-def _advice(trial: _Trial, missed: list[dict[str, Any]], name: str) -> Iterator[str]:
-    """How to read the most frequent line for which a pattern can be suggested."""
-    example = next(((one, pattern) for one in missed[:_SHOWN] if (pattern := trial.suggested(one))), None)
+def _advice(trial: _Trial, missed: list[dict[str, Any]], found: bool, given: str | None) -> Iterator[str]:
+    """How to read the most frequent line for which a pattern can be suggested. `given`: the pattern that was tried."""
+    example = next(((one, pattern) for one in missed[:_SHOWN] if (pattern := trial.suggested(one, given))), None)
     if example is None:
-        yield rf"to read one with {name}: tm metrics try FILE --pattern 'step (?P<step>\d+) loss (?P<loss>[\d.]+)'"
+        if not found:
+            name = "a pattern" if given is None else "another pattern"
+            yield rf"to read one with {name}: tm metrics try FILE --pattern 'step (?P<step>\d+) loss (?P<loss>[\d.]+)'"
         return
     one, pattern = example
-    yield f"to read line {one['line']} and those like it: tm metrics try FILE --pattern {shlex.quote(pattern)}"
+    also = "also " if found else ""
+    yield f"to {also}read line {one['line']} and those like it: tm metrics try FILE --pattern {shlex.quote(pattern)}"
     yield "the names in it are those of the metrics; a job takes it as --metrics-pattern"
 
 

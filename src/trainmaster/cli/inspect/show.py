@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import shlex
 import textwrap
 import time
@@ -15,11 +16,15 @@ from trainmaster.cli.render.progress import chosen, last_text, values_of
 from trainmaster.cli.render.provenance import draw, lineage
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import ENDED
+from trainmaster.client.origin import wanted
 
 Series = tuple[str | None, list[tuple[float, float]], dict[str, Any] | None]  # the name of a metric, its points, the best one
 
 _WIDTH, _WIDTH_MIN = 80, 40
 _CHECKPOINTS = 5
+_NUMBERED_MIN = 2  # names of checkpoints that differ in a number only: it may be the step
+_CORRUPT = "CORRUPT: not used for restarts"
+_CHECKPOINT_WIDTH = 45  # columns of a checkpoint's line without its name
 _ARTIFACTS = 8
 _LOGGED = 12
 _METRICS = 24  # listed besides the drawn one
@@ -195,7 +200,7 @@ def body(job: dict[str, Any], now_s: float, series: Series, screen: tuple[int, b
     if not job["metrics"] and _ran_s(job, now_s) >= _READ_BY_S:
         how = f"to see why, and get a pattern that reads them: tm logs {job['id']} --rank 0 | tm metrics try -"
         lines += ["", *_wrapped(f"Metrics: none was read from its output; {how}", "", "  ", width)]
-    return [*lines, *_checkpoints(job, now_s), *_artifacts(job), *_failure(job, width), *_rest(job, width)]
+    return [*lines, *_checkpoints(job, now_s, width), *_artifacts(job), *_failure(job, width), *_rest(job, width)]
 
 
 def _ran_s(job: dict[str, Any], now_s: float) -> float:
@@ -228,7 +233,7 @@ def _metric(job: dict[str, Any], series: Series, width: int) -> list[str]:
     return _wrapped(f"Metric {human.middle(name, width)}: {told}", "", "  ", width)
 
 
-def _checkpoints(job: dict[str, Any], now_s: float) -> list[str]:
+def _checkpoints(job: dict[str, Any], now_s: float, width: int) -> list[str]:
     kept = job["checkpoints"]
     if not kept:
         return []
@@ -237,9 +242,23 @@ def _checkpoints(job: dict[str, Any], now_s: float) -> list[str]:
         known = one["step"] if one["step"] is not None else one.get("at_least")  # a server of an older version does not say
         step = "step ?" if known is None else f"step {'about ' if one['approximate'] else ''}{known}"
         step += "" if known is None or one["step"] is not None else " or later"
-        bad = "" if one["good"] else "  CORRUPT: not used for restarts"
-        lines.append(f"  {step:<18} {human.size(one['bytes']):>9}  {human.ago(one['committed_s'], now_s)}{bad}")
+        name = human.middle(one.get("name", ""), width - _CHECKPOINT_WIDTH)
+        told = [human.ago(one["committed_s"], now_s), name, "" if one["good"] else _CORRUPT]
+        lines.append(f"  {step:<18} {human.size(one['bytes']):>9}  {'  '.join(filter(None, told))}")
+    pattern = _with_step(kept)
+    if pattern:
+        lines.append(f"  their names have a number; if it is the step: --checkpoint {shlex.quote(pattern)}")
     return lines
+
+
+def _with_step(kept: list[dict[str, Any]]) -> str:
+    """A pattern with `{step}` for the number in which the names of checkpoints without an exact step differ, or ""."""
+    names = [one.get("name", "") for one in kept if one["step"] is None or one["approximate"]]
+    pieces = [re.split(r"(\d+)", name) for name in names]
+    if len(set(names)) < _NUMBERED_MIN or len({tuple(one[::2]) for one in pieces}) > 1:
+        return ""
+    changed = [at for at, column in enumerate(zip(*pieces, strict=True)) if len(set(column)) > 1]
+    return "".join("{step}" if at in changed else part for at, part in enumerate(pieces[0])) if len(changed) == 1 else ""
 
 
 def _artifacts(job: dict[str, Any]) -> list[str]:
@@ -260,7 +279,9 @@ def _failure(job: dict[str, Any], width: int) -> list[str]:
         return []
     rank = f", rank {failure['rank']}" if failure["rank"] is not None else ""
     lines = ["", f"Failure: {failure['cause'].replace('_', ' ')}{rank}", *_wrapped(failure["message"], "  ", width=width)]
-    return [*lines, *(f"  | {line}" for line in failure["last_lines"])]
+    variables = wanted(job["spec"], [failure["message"], *failure["last_lines"]])
+    more = ["", *_wrapped(variables, "", "  ", width)] if variables else []
+    return [*lines, *(f"  | {line}" for line in failure["last_lines"]), *more]
 
 
 def _rest(job: dict[str, Any], width: int) -> list[str]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from trainmaster.agent.metrics.line_text import without_prefix
 from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.patterns import compiled
+from trainmaster.spec.fields.values import pattern_fault
 
 _LINE_MAX = 500  # characters
 _VALUES_MAX = 8
@@ -38,11 +39,11 @@ class _Number(NamedTuple):
     whole: bool
 
 
-def suggested(line: str, later: Sequence[str] = ()) -> str | None:
+def suggested(line: str, later: Sequence[str] = (), given: str | None = None) -> str | None:
     """A pattern that finds the step and the first values of `line`; None if it has no number with a fraction, or is too long.
 
     A value without a word before it is called `value_1` and so on, by its place. `later`: lines of the same shape that follow;
-    a number without a word is a step only if it grows in them.
+    a number without a word is a step only if it grows in them. `given`: a pattern that the suggested one has as an alternative.
     """
     text = without_prefix(line.strip())
     if len(text) > _LINE_MAX:
@@ -52,9 +53,14 @@ def suggested(line: str, later: Sequence[str] = ()) -> str | None:
     values = [one for one in numbers if not one.whole][:_VALUES_MAX]
     if not values:
         return None
-    pattern = _pattern(text, sorted([*values, *([step] if step else [])]), step)
-    found = Parser(compiled(pattern)).parse(line.encode())
-    return pattern if found is not None and found[1] else None
+    taken = set() if given is None else set(compiled(given).groupindex)
+    step = None if "step" in taken else step
+    pattern = _pattern(text, sorted([*values, *([step] if step else [])]), step, taken)
+    found = Parser(compiled(pattern), automatic=False).parse(line.encode())
+    if found is None or not found[1]:
+        return None
+    both = pattern if given is None else f"{given}|{pattern}"
+    return None if pattern_fault(both) else both
 
 
 def _numbers(text: str) -> list[_Number]:
@@ -90,8 +96,8 @@ def _grows(at: int, lines: list[list[_Number]]) -> bool:
     return len(values) > 1 and all(one < after for one, after in pairwise(values))
 
 
-def _pattern(text: str, wanted: list[_Number], step: _Number | None) -> str:
-    pattern, at, used = "", _begin(text, wanted[0]), {"step"}
+def _pattern(text: str, wanted: list[_Number], step: _Number | None, taken: set[str]) -> str:
+    pattern, at, used = "", _begin(text, wanted[0]), {"step", *taken}
     for number in wanted:
         pattern += _between(text[at : number.start])
         if number is step:

@@ -185,6 +185,7 @@ class CheckpointView(BaseModel):
     """One committed checkpoint."""
 
     id: str
+    name: str = Field(description="its path in the work directory; empty for one of the SDK")
     step: int | None
     bytes: int
     committed_s: float

@@ -251,6 +251,7 @@ def checkpoint_view(checkpoint: Checkpoint) -> View:
     """One committed checkpoint as JSON."""
     return {
         "id": checkpoint.id,
+        "name": checkpoint.name,
         "step": checkpoint.step,
         "bytes": checkpoint.bytes,
         "committed_s": checkpoint.committed_s,

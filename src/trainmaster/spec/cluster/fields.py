@@ -10,13 +10,12 @@ from trainmaster.scheduling.policy import LIVE, POLICIES
 from trainmaster.spec.cluster.windows import Span, span
 from trainmaster.spec.faults import nearest
 from trainmaster.spec.fields import values
-from trainmaster.spec.fields.field_types import DURATION_SCHEMA, NAME_SCHEMA
+from trainmaster.spec.fields.field_types import DURATION_SCHEMA, NAME_SCHEMA, Truth
 from trainmaster.spec.fields.quantities import kind
 from trainmaster.spec.fields.values import refusal
 
 AMOUNT_MAX = 1e9
 _WORD_MAX = 200  # characters of a user's name, a label, a pattern
-_TRUTHS = {"yes": True, "no": False}  # text in YAML 1.2, but commonly meant as booleans
 _EVERYBODY = frozenset(("yes", "true", "on", "no", "false", "off", "all"))  # words that are not meant as user names
 _DEFAULT = Cluster()
 _WEIGHTS = _DEFAULT.weights
@@ -50,14 +49,6 @@ def _price(value: object) -> float:
 
 def _speed(value: object) -> float:
     return _number(value, 1e-6, "a speed greater than 0, such as 2.1")
-
-
-def _truth(value: object) -> bool:
-    if isinstance(value, str) and value in _TRUTHS:
-        return _TRUTHS[value]
-    if not isinstance(value, bool):
-        raise refusal("true or false", value)
-    return value
 
 
 def _word(expected: str) -> Callable[[object], str]:
@@ -161,7 +152,6 @@ Priority = Annotated[
     PlainValidator(lambda value: values.whole(value, -100_000, 100_000)),
     WithJsonSchema({"type": "integer", "minimum": -100_000, "maximum": 100_000}),
 ]
-Truth = Annotated[bool | None, PlainValidator(_truth), WithJsonSchema({"enum": [True, False, "yes", "no"]})]
 Duration = Annotated[float | None, PlainValidator(values.duration_s), _DURATION]
 SpanOrZero = Annotated[
     float,
@@ -266,7 +256,7 @@ class WorkFields(_Section):
     """A workload class. Fields that are left out keep their defaults."""
 
     priority: Priority = Field(default=None, description="Added to the job's own, which is -100 to 100.", examples=[2000])
-    preemptible: Truth = Field(default=None, description="Whether its jobs may be preempted.", examples=[True])
+    preemptible: Truth | None = Field(default=None, description="Whether its jobs may be preempted.", examples=[True])
     wait_target: Duration = Field(default=None, description="Target for the waiting time.", examples=["1m"])
     completion_target: Duration = Field(
         default=None, description="Target for the time until completion, waiting included.", examples=["8h"]

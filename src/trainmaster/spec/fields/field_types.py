@@ -112,6 +112,7 @@ Duration = Annotated[float | None, PlainValidator(values.duration_s), WithJsonSc
 CheckpointPath = Annotated[str | None, PlainValidator(values.checkpoint_path), _string(values.GLOB_MAX)]
 ResumeArguments = Annotated[str | None, PlainValidator(values.resume_arguments), _STRING]
 Pattern = Annotated[str | None, PlainValidator(values.metrics_pattern), _string(PATTERN_MAX)]
+Truth = Annotated[bool, PlainValidator(values.truth), WithJsonSchema({"enum": [True, False, "yes", "no"]})]
 ModeWord = Annotated[str, PlainValidator(lambda v: values.choice(v, ("min", "max"))), WithJsonSchema({"enum": ["min", "max"]})]
 StrategyWord = Annotated[
     str | None, PlainValidator(lambda v: values.choice(v, STRATEGIES)), WithJsonSchema({"enum": list(STRATEGIES)})

@@ -52,6 +52,7 @@ from trainmaster.spec.fields.field_types import (
     Speed,
     StrategyWord,
     Tag,
+    Truth,
     VariableName,
     VariableValue,
     Workdir,
@@ -155,7 +156,9 @@ class CheckpointFields(_Section):
     )
     keep: Keep = Field(default=3, description="How many checkpoints to keep.", examples=[3])
     resume_arguments: ResumeArguments = Field(
-        default=None, description="Added to the command if there is a checkpoint.", examples=["--resume {path}"]
+        default=None,
+        description="Added to the command if there is a checkpoint, with its {path} or its {step}.",
+        examples=["--resume {path}"],
     )
 
 
@@ -258,6 +261,9 @@ class MetricsFields(_Section):
     primary: MetricName = Field(default=None, description="The primary metric.", examples=["loss"])
     mode: ModeWord | None = Field(
         default=None, description="Whether smaller or larger is better; default: by the words of its name (loss, accuracy)."
+    )
+    automatic: Truth = Field(
+        default=True, description="Whether lines that the pattern does not match are read, too.", examples=[False]
     )
 
 

@@ -33,6 +33,7 @@ _GPUS_EXPECTED = "a whole number such as 2, a fraction of one such as 0.25, or a
 GPUS_MAX = 1024
 _PLACEHOLDER = re.compile(r"(?<!\$)\{[^{}]*\}")
 _WORD_IN_BRACES = re.compile(r"(?<!\$)\{[A-Za-z_]*\}")
+_TRUTHS = {"yes": True, "no": False}  # text in YAML 1.2, but commonly meant as booleans
 _SUGGESTION_MAX = 200
 _NUMBER_MAX = 10**300
 TEXT_MAX = 4096  # characters of a path, a URL or arguments
@@ -336,11 +337,11 @@ def checkpoint_path(value: object) -> str:
 
 
 def resume_arguments(value: object) -> str:
-    """Arguments, with `{path}` as the only placeholder."""
+    """Arguments, with no placeholders but `{path}` and `{step}`."""
     arguments = text(value, "arguments such as '--resume {path}'")
-    wrong = next((mark for mark in _WORD_IN_BRACES.findall(arguments) if mark != "{path}"), None)
+    wrong = next((mark for mark in _WORD_IN_BRACES.findall(arguments) if mark not in ("{path}", "{step}")), None)
     if wrong is not None:
-        raise refusal("{path} as the only placeholder", value, arguments.replace(wrong, "{path}"))
+        raise refusal("no placeholders but {path} and {step}", value, arguments.replace(wrong, "{path}"))
     return arguments
 
 
@@ -361,6 +362,15 @@ def pattern_fault(pattern: str) -> str | None:
     except PatternError as error:
         return f"this pattern cannot be used: {error}"
     return None if set(groups) - {"step"} else "no named group besides 'step': nothing to record; name one: (?P<loss>…)"
+
+
+def truth(value: object) -> bool:
+    """True or false."""
+    if isinstance(value, str) and value in _TRUTHS:
+        return _TRUTHS[value]
+    if not isinstance(value, bool):
+        raise refusal("true or false", value)
+    return value
 
 
 def choice(value: object, choices: tuple[str, ...]) -> str:
