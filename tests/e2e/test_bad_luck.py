@@ -1,6 +1,7 @@
 """What breaks from outside: a full disk, a corrupt checkpoint, a flood of output, words of an attempt that is over."""
 
 import errno
+import hashlib
 import http.client
 import json
 import os
@@ -63,8 +64,35 @@ def test_a_corrupt_checkpoint_is_seen_and_the_one_before_is_used(tm: Tm) -> None
     assert attempts(shown, "state", "resumed_from_step") == [("restarted", None), ("succeeded", before["step"])]
     good = {one["id"]: one["good"] for one in shown["checkpoints"]}
     assert (good[newest["id"]], good[before["id"]]) == (False, True)
+    said = f"checkpoint {newest['id']} of step 8 is damaged: the bytes in the store do not have their digest; not used again"
     assert "CORRUPT: not used for restarts" in tm.ok("show", job)
-    assert shown["notes"] == []
+    assert ([one["text"] for one in shown["troubles"]], shown["notes"]) == ([said], [])
+    assert said in tm.ok("logbook", job)
+
+
+def test_damaged_code_is_never_run_and_stored_anew_by_the_next_submit(tm: Tm) -> None:
+    """T2: one byte was changed in the store. `tm reproduce` ran it, a submit of the undamaged file too, and nothing was said."""
+    program = tm.file("quiet.py", "print('step 1: loss 0.5')\n")
+    tm.file("quiet.yaml", "name: quiet\ncommand: python quiet.py\n")
+    first = tm.ended(tm.submit("quiet.yaml"))["id"]
+    sha256 = hashlib.sha256(program.read_bytes()).hexdigest()
+    stored = tm.home.blobs / "code" / "objects" / sha256[:2] / sha256[2:]
+    held = tm.submit("quiet.yaml", "--hold")
+    stored.write_bytes(stored.read_bytes().replace(b"0.5", b"0.7"))
+    whole = "is not whole on the server: quiet.py is missing or damaged"
+    for words in (("reproduce", first), ("rerun", first)):
+        refused = tm(*words)
+        assert refused.code != 0
+        assert whole in refused.err
+        assert f"take the code of its directory: tm rerun {first} --workdir " in refused.err
+    assert f"damaged, by their digest: code/objects/{sha256[:2]}/" in tm("doctor").out
+    tm.ok("release", held)
+    failure = tm.ended(held)["failure"]
+    assert failure["message"].startswith("could not be started: the stored copy of quiet.py is damaged: ")
+    again = tm.ended(tm.submit("quiet.yaml"))
+    assert (again["state"], again["metrics"]["loss"]["value"]) == ("succeeded", 0.5)
+    assert "damaged, by" not in tm("doctor").out
+    assert tm.ended(tm.ok("reproduce", first, "-q").strip())["state"] == "succeeded"
 
 
 def test_a_half_written_checkpoint_is_no_checkpoint(tm: Tm) -> None:

@@ -13,6 +13,7 @@ from launches import launch, tree, write
 
 from trainmaster.agent.files.globs import Glob
 from trainmaster.agent.launch.work_directory import lay_out
+from trainmaster.agent.processes.spawn import LaunchError
 from trainmaster.wire.launch import Launch
 
 
@@ -117,14 +118,25 @@ def test_in_place_and_without_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 1_000_000])
-def test_an_object_of_the_wrong_size_is_refused(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("changed", ["cut", "one byte", "longer"])
+def test_a_damaged_object_is_never_run(tmp_path: Path, size: int, changed: str) -> None:
+    """T2: a byte was changed in the store, and `tm reproduce` ran it."""
     copy = code(tmp_path, {"train.py": "x" * size})
     stored = next((tmp_path / "objects").rglob("??*/*"))
-    stored.write_text("x" * (size - 1))
-    with pytest.raises(OSError, match=r"train\.py"):
+    stored.write_text({"cut": "x" * (size - 1), "one byte": "y" + "x" * (size - 1), "longer": "x" * (size + 1)}[changed])
+    with pytest.raises(LaunchError, match=r"the stored copy of train\.py is damaged"):
         lay_out(launch(tmp_path, code=copy))
+    assert not (tmp_path / "work").exists()
     stored.write_text("x" * size)
     assert laid_out(launch(tmp_path, code=copy)) == {"train.py": "x" * size}
+
+
+def test_a_damaged_list_of_files_is_never_laid_out(tmp_path: Path) -> None:
+    copy = code(tmp_path, {"train.py": "1", "net.py": "2"})
+    text = Path(copy["tree"]).read_text()
+    Path(copy["tree"]).write_text(text.replace("train.py", "train.sh"))
+    with pytest.raises(LaunchError, match="list of its files is damaged"):
+        lay_out(launch(tmp_path, code=copy))
 
 
 def test_paths_that_lead_out_are_refused(tmp_path: Path) -> None:

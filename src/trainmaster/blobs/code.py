@@ -6,6 +6,7 @@ unpacks to more than its limits.
 
 import hashlib
 import io
+import json
 import os
 import re
 import zipfile
@@ -63,6 +64,17 @@ def missing(blobs: Blobs, tree: Tree) -> list[str]:
     names = sorted({entry["sha256"] for entry in tree["entries"] if entry["type"] == "file"})
     there = blobs.exists([object_name(sha256) for sha256 in names])
     return [sha256 for sha256, known in zip(names, there, strict=True) if not known]
+
+
+def lacking(blobs: Blobs, tree_digest: str) -> str | None:
+    """What of a stored code copy is not there, or is known to be damaged: a path, or "the list of its files"; else None."""
+    if not blobs.exists([tree_name(tree_digest)])[0]:
+        return "the list of its files"
+    with blobs.open(tree_name(tree_digest)) as file:
+        tree: Tree = json.loads(file.read())
+    files = [entry for entry in tree["entries"] if entry["type"] == "file"]
+    there = blobs.exists([object_name(entry["sha256"]) for entry in files])
+    return next((entry["path"] for entry, known in zip(files, there, strict=True) if not known), None)
 
 
 def store_tree(blobs: Blobs, tree: Tree) -> str:

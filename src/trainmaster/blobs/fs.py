@@ -19,12 +19,15 @@ from typing import Any, BinaryIO, cast
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
-from trainmaster.blobs.names import PART, check_name
-from trainmaster.errors import DiskFullError, NotFoundError, StoreRefusedError, StoreUnavailableError
+from trainmaster.blobs.names import PART, check_name, digest_of
+from trainmaster.blobs.verifying import Damage, verified
+from trainmaster.errors import DamagedError, DiskFullError, NotFoundError, StoreRefusedError, StoreUnavailableError
 from trainmaster.ports.blobs import Direct, Stored
 from trainmaster.wire import disks
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_READ_BYTES = 1024 * 1024
+_PROVEN_MAX = 200_000  # blobs
 _serial = count()
 
 
@@ -36,6 +39,8 @@ class FsBlobs:
         self._fs: Any = fs
         self._root = str(path).rstrip("/")
         self._local = isinstance(fs, LocalFileSystem)
+        self._damage = Damage()
+        self._proven: dict[str, tuple[int, ...]] = {}  # names of blobs that were read whole, and the state of their files
 
     @property
     def direct(self) -> Direct | None:
@@ -51,14 +56,15 @@ class FsBlobs:
             else:
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._fs.pipe_file(path, data)
+        self._damage.gone(name)
 
     def put_stream(self, name: str, chunks: Iterable[bytes]) -> int:
         """Store a stream atomically. Returns its size in bytes. Raises: DiskFullError, and any error of `chunks`."""
         path = self._path(name)
         with self._translated(name):
-            if self._local:
-                return _put_local(path, chunks)
-            return self._put_elsewhere(path, chunks)
+            size = _put_local(path, chunks) if self._local else self._put_elsewhere(path, chunks)
+        self._damage.gone(name)
+        return size
 
     def _put_elsewhere(self, path: str, chunks: Iterable[bytes]) -> int:
         part, size = f"{path}.{os.getpid()}-{threading.get_ident():x}-{next(_serial)}{PART}", 0
@@ -76,20 +82,37 @@ class FsBlobs:
         return size
 
     def open(self, name: str) -> BinaryIO:
-        """Open a blob for reading. Raises: NotFoundError."""
-        path = self._path(name)
+        """Open a blob for reading. Raises: NotFoundError; the read at the end DamagedError, as the port says."""
+        path, digest = self._path(name), digest_of(name)
         try:
             with self._translated(name):
-                if self._local:
-                    return open(path, "rb")  # the caller closes it
-                return cast(BinaryIO, self._fs.open(path, "rb"))
+                file = open(path, "rb") if self._local else cast(BinaryIO, self._fs.open(path, "rb"))  # noqa: SIM115  the caller's
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise NotFoundError(f"there is no blob {name}") from error
+        return file if digest is None else verified(file, name, digest, self._damage)
 
     def exists(self, names: list[str]) -> list[bool]:
-        """Which of `names` exist, in one call."""
-        test = os.path.isfile if self._local else self._fs.isfile
-        return [bool(test(self._path(name))) for name in names]
+        """Which of `names` exist, in one call. A content-addressed one is read once, and again when its file has changed."""
+        if not self._local:
+            return [bool(self._fs.isfile(self._path(name))) for name in names]
+        return [os.path.isfile(self._path(name)) if digest_of(name) is None else self._sound(name) for name in names]
+
+    def _sound(self, name: str) -> bool:
+        """Whether the bytes of a content-addressed blob are there and have their digest."""
+        try:
+            status = os.stat(self._path(name))
+            state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            if self._proven.get(name) == state:
+                return True
+            with self.open(name) as file:
+                while file.read(_READ_BYTES):
+                    pass
+        except (NotFoundError, FileNotFoundError, NotADirectoryError, DamagedError):
+            return False
+        while len(self._proven) >= _PROVEN_MAX:
+            del self._proven[next(iter(self._proven))]
+        self._proven[name] = state
+        return True
 
     def stat(self, name: str) -> Stored | None:
         """Size and time; None if it does not exist."""
@@ -142,18 +165,20 @@ class FsBlobs:
                 else:
                     self._fs.rm_file(path)
             except FileNotFoundError:
-                continue
+                pass
+            self._damage.gone(name)
 
     def delete_tree(self, prefix: str) -> None:
         """Remove everything below `prefix`, and the prefix itself. A missing prefix is not an error."""
         path = self._path(prefix)
-        if self._local:
-            disks.remove(path)
-            return
         try:
-            self._fs.rm(path, recursive=True)
+            if self._local:
+                disks.remove(path)
+            else:
+                self._fs.rm(path, recursive=True)
         except FileNotFoundError:
-            return
+            pass
+        self._damage.gone(prefix)
 
     def local_path(self, name: str) -> str | None:
         """The path of a blob or prefix, if the store is a local directory."""

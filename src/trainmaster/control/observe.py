@@ -8,13 +8,12 @@ from trainmaster.control.world import Batch
 from trainmaster.model import commands as cmd
 from trainmaster.model import events as ev
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Attempt, Job, NodePhase, Outcome
+from trainmaster.model.job import CONTROL, Attempt, Job, NodePhase, Outcome
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Node, NodeState
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import InboxRow
 
-CONTROL = -1  # stands for a node index in a warning that control itself gives
 LOST_GRACE_S = 60.0  # time for an engine to end an agent that it still sees on a node declared lost
 _PASSED_OVER = "reports passed over"
 _WORD_MAX = 500  # characters
@@ -109,7 +108,7 @@ def _pass_over(batch: Batch, key: AgentKey, what: str) -> str:
     """Warn that a report was not recorded. Identical warnings become one event."""
     word = f"skipped a report of the agent on node {key.node_index}: {what}"[:_WORD_MAX]
     if not any((trouble.topic, trouble.text) == (_PASSED_OVER, word) for trouble in batch.world.jobs[key.job].troubles):
-        batch.record(key.job, ev.Warned(key.attempt, -1, _PASSED_OVER, word))
+        batch.record(key.job, ev.Warned(key.attempt, CONTROL, _PASSED_OVER, word))
     return f"{key}: {word}"
 
 

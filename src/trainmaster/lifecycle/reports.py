@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-from trainmaster.lifecycle.transitions import Change, live_attempt, with_node
+from trainmaster.lifecycle.transitions import Change, live_attempt, warned, with_node
 from trainmaster.model.events import ArtifactKept, JobEvent, NotKept, ProgressSeen, RunDataLogged, Warned
 from trainmaster.model.job import Job, Trouble
 
 _NOT_KEPT_MAX = 5
-_TROUBLES_MAX = 8
 
 
 def count_report(job: Job, node_index: int, report: int) -> Job:
@@ -37,13 +36,7 @@ def warn(job: Job, event: JobEvent, now_s: float) -> Change:
     assert isinstance(event, Warned)
     if event.node_index >= 0:
         job = count_report(job, event.node_index, event.report)
-    known = next((one for one in job.troubles if (one.topic, one.node_index) == (event.topic, event.node_index)), None)
-    others = tuple(one for one in job.troubles if one is not known)
-    if not event.text:
-        return replace(job, troubles=others), ()
-    since_s = known.since_s if known is not None and (known.text, known.attempt) == (event.text, event.attempt) else now_s
-    told = Trouble(event.topic, event.text, event.attempt, event.node_index, since_s)
-    return replace(job, troubles=(*others, told)[-_TROUBLES_MAX:]), ()
+    return warned(job, Trouble(event.topic, event.text, event.attempt, event.node_index, now_s)), ()
 
 
 def log_run_data(job: Job, event: JobEvent, now_s: float) -> Change:

@@ -26,11 +26,25 @@ from trainmaster.model.events import (
     StopOrdered,
     Waited,
 )
-from trainmaster.model.job import Attempt, Cause, Forecast, Job, NodePhase, NodeRun, RestartBudget, State, StopFor
+from trainmaster.model.job import (
+    CONTROL,
+    DAMAGED,
+    Attempt,
+    Cause,
+    Forecast,
+    Job,
+    NodePhase,
+    NodeRun,
+    RestartBudget,
+    State,
+    StopFor,
+    Trouble,
+)
 from trainmaster.model.nodes import Allocation
 from trainmaster.model.options.start_conditions import waiting_text
 from trainmaster.wire.names import STALLED
 
+_TROUBLES_MAX = 8
 Change = tuple[Job, tuple[Effect, ...]]
 Handler = Callable[[Job, JobEvent, float], Change]
 
@@ -193,7 +207,7 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
     attempt = with_node(attempt, event.node_index, node)
     if event.node_index == 0:
         attempt = _resumed(job, attempt, event)
-    job = found_bad(replace(job, attempt=attempt), event.bad)
+    job = found_bad(replace(job, attempt=attempt), event.bad, now_s)
     begun = {n.restored for n in attempt.nodes if n.phase is NodePhase.RUNNING or (n.outcome is not None and n.outcome.ranks)}
     if job.state is State.STARTING and len(begun) > 1:  # one node found its part corrupt, another did not
         return stop_all(job, StopFor.FAILURE, "its nodes restored different checkpoints", now_s)
@@ -220,11 +234,25 @@ def _resumed(job: Job, attempt: Attempt, event: NodeStarted) -> Attempt:
     )
 
 
-def found_bad(job: Job, ids: tuple[str, ...]) -> Job:
-    """Mark checkpoints whose digests differed as bad. That is proof; an unreadable checkpoint is not marked."""
+def found_bad(job: Job, ids: tuple[str, ...], now_s: float) -> Job:
+    """Mark checkpoints whose digests differed as bad, and warn. That is proof; an unreadable checkpoint is not marked."""
     if not ids:
         return job
-    return replace(job, checkpoints=tuple(replace(c, good=False) if c.id in ids else c for c in job.checkpoints))
+    labels = " and ".join(next((c.label for c in job.checkpoints if c.id == id), f"checkpoint {id}") for id in ids)
+    one = len(ids) == 1
+    text = f"{labels} {'is' if one else 'are'} damaged: the bytes in the store do not have their digest; not used again"
+    marked = tuple(replace(c, good=False) if c.id in ids else c for c in job.checkpoints)
+    return warned(replace(job, checkpoints=marked), Trouble(DAMAGED, text, live_attempt(job).number, CONTROL, now_s))
+
+
+def warned(job: Job, told: Trouble) -> Job:
+    """Replace the earlier warning on the same topic and node; without a text it is over. An unchanged one keeps its date."""
+    known = next((one for one in job.troubles if (one.topic, one.node_index) == (told.topic, told.node_index)), None)
+    others = tuple(one for one in job.troubles if one is not known)
+    if not told.text:
+        return replace(job, troubles=others)
+    same = known is not None and (known.text, known.attempt) == (told.text, told.attempt)
+    return replace(job, troubles=(*others, known if known is not None and same else told)[-_TROUBLES_MAX:])
 
 
 def _read_by_all(job: Job, restored: str | None) -> Job:
@@ -269,7 +297,7 @@ def end_node(job: Job, event: JobEvent, now_s: float) -> Change:
         return job, ()
     node = replace(node, phase=NodePhase.ENDED, outcome=event.outcome, ended_s=now_s)
     attempt = with_node(attempt, event.node_index, node)
-    job = found_bad(replace(job, attempt=attempt), event.outcome.bad)
+    job = found_bad(replace(job, attempt=attempt), event.outcome.bad, now_s)
     if job.state is State.STOPPING or event.outcome.clean or not _live_nodes(attempt):
         return job, ()
     return stop_all(job, StopFor.FAILURE, f"node {event.node_index} of the gang failed", now_s)

@@ -226,6 +226,10 @@ class Forecast:
     waits_s: tuple[float, ...]
 
 
+CONTROL = -1  # stands for a node index in a warning that control itself gives
+DAMAGED = "damaged checkpoint"  # topic of the warning that a checkpoint was passed over
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A problem that a person should know of although the job continues. One for each topic and node."""
@@ -233,7 +237,7 @@ class Trouble:
     topic: str  # checkpoint, artifact, start, clock, ...
     text: str
     attempt: int  # 0: before the first one
-    node_index: int  # -1: control
+    node_index: int  # or CONTROL
     since_s: float
 
 

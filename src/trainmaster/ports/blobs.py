@@ -46,11 +46,15 @@ class Blobs(Protocol):
         ...
 
     def open(self, name: str) -> BinaryIO:
-        """Open a blob for reading. Raises: NotFoundError."""
+        """Open a blob for reading. Raises: NotFoundError.
+
+        Reads of a content-addressed blob (`blobs.names.digest_of`) that reach its end raise DamagedError if its bytes have
+        another digest, or `open` does. Stores that are only used behind `CachedBlobs` leave that to it.
+        """
         ...
 
     def exists(self, names: list[str]) -> list[bool]:
-        """Which blobs exist, in one call."""
+        """Which blobs exist, in one call. A content-addressed one that is known to be damaged does not: it is stored again."""
         ...
 
     def stat(self, name: str) -> Stored | None:

@@ -2,16 +2,18 @@
 
 It is built beside its final path and renamed; the marker `<work>.layout` is written last. A directory without a marker was
 left by a crash: it is moved aside, never used and never deleted. Paths that the job itself will write (matches of the
-checkpoint path or an artifact glob, and their parents) are neither linked nor copied: they start empty. Only the size of
-objects is checked, because they were verified when they were stored.
+checkpoint path or an artifact glob, and their parents) are neither linked nor copied: they start empty. The digests of the
+tree and of what was copied are checked: a damaged copy is never run.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 
-from trainmaster.agent.files.fast_json import read, read_json
+from trainmaster.agent.files.fast_json import loads, read
+from trainmaster.agent.processes.spawn import LaunchError
 
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
@@ -23,10 +25,18 @@ if TYPE_CHECKING:
 _SMALL_BYTES = 65536  # up to this size one read and one write are faster than a copy inside the kernel
 
 
+class DamagedError(LaunchError):
+    """The stored code copy has other bytes than were submitted."""
+
+    def __init__(self, what: str, place: str) -> None:
+        again = "submit it again from its directory: what is damaged is then stored anew"
+        super().__init__(f"the stored copy of {what} is damaged: its bytes do not have their digest ({place}); {again}")
+
+
 def lay_out(launch: Launch) -> None:
     """Prepare `launch["work"]`. Does nothing if the job runs in place, or if it is laid out already and not `fresh`.
 
-    Raises: OSError (disk full, an object missing or of the wrong size), ValueError (an invalid tree).
+    Raises: OSError (disk full, an object missing), DamagedError, ValueError (an invalid tree).
     """
     work, code = launch["work"], launch["code"]
     if launch["in_place"]:
@@ -90,7 +100,10 @@ def _move_away(path: str, launch: Launch) -> None:
 
 
 def _fill(part: str, code: CodeLayout, launch: Launch) -> None:
-    entries = read_json(code["tree"])["entries"]
+    tree = read(code["tree"])
+    if hashlib.sha256(tree).hexdigest() != _digest(launch):
+        raise DamagedError("the list of its files", code["tree"])
+    entries = loads(tree.decode())["entries"]
     globs = _own(launch)
     made: Set[str] = set()
     umask = os.umask(0o022)
@@ -142,38 +155,47 @@ def _copy(source: str, target: str, entry: Dict[str, Any], umask: int) -> None:
     size, mode = entry["bytes"], entry["mode"]
     reading = os.open(source, os.O_RDONLY)
     try:
-        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        writing = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         try:
-            copied = _copy_bytes(reading, writing, size)
+            if _copy_bytes(reading, writing, size) != entry["sha256"]:
+                raise DamagedError(entry["path"], source)
             if mode & umask:
                 os.fchmod(writing, mode)
         finally:
             os.close(writing)
     finally:
         os.close(reading)
-    if copied != size:
-        raise OSError(f"the stored object of {entry['path']} has {copied} bytes, {size} were expected: {source}")
 
 
-def _copy_bytes(reading: int, writing: int, size: int) -> int:
-    """Copy the whole file, `size` bytes expected; shares blocks if the file system supports it (reflink)."""
-    copied = 0
+def _copy_bytes(reading: int, writing: int, size: int) -> str:
+    """Copy the whole file, `size` bytes expected, sharing blocks if the file system can (reflink). Returns its SHA-256."""
     if size > _SMALL_BYTES and hasattr(os, "copy_file_range"):
+        copied = 0
         try:
             while True:
                 count = os.copy_file_range(reading, writing, 1 << 30)
                 copied += count
                 if count == 0:
-                    break
+                    return _written(writing)
         except OSError:
             if copied:
                 raise  # it is supported here, so this is a real failure, such as a full disk
+    digest = hashlib.sha256()
     chunk = 1 << 20 if size > _SMALL_BYTES else size + 1
     while True:
         data = os.read(reading, chunk)
-        copied += len(data)
+        digest.update(data)
         ended = len(data) < chunk  # a short read means the end of a file
         while data:
             data = data[os.write(writing, data) :]
         if ended:
-            return copied
+            return digest.hexdigest()
+
+
+def _written(descriptor: int) -> str:
+    """The SHA-256 of what was written."""
+    digest, at = hashlib.sha256(), 0
+    while data := os.pread(descriptor, 1 << 20, at):
+        digest.update(data)
+        at += len(data)
+    return digest.hexdigest()

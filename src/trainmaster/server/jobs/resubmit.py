@@ -24,7 +24,7 @@ from trainmaster.server.http.permissions import check_own
 from trainmaster.server.jobs.admission import urgency
 from trainmaster.server.jobs.data_versions import data_versions
 from trainmaster.server.jobs.start_waits import of_spec
-from trainmaster.server.jobs.submit import Acknowledgement, answered, check_code, check_spec, notes, plain
+from trainmaster.server.jobs.submit import UPLOAD, Acknowledgement, answered, check_code, check_spec, notes, plain
 from trainmaster.server.record import reproduction
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import models
@@ -120,7 +120,8 @@ def _command(api: runtime.Runtime, parent: Job, relation: Relation, body: Mappin
     if relation is Relation.FORK and code.in_place:
         message = f"{parent.id} ran in its directory itself, where a fork would get in its way"
         raise UsageError(message, f"give the fork a copy: --workdir {parent.origin.directory}")
-    check_code(api, origin, code)
+    anew = f"take the code of its directory: tm rerun {parent.id} --workdir {parent.origin.directory}"
+    check_code(api, origin, code, hint=UPLOAD if own_code else anew)
     lineage = _start(parent, relation, body)
     _check_stored(api, lineage)
     versions, start = data_versions(body.get("data"), spec), of_spec(spec)

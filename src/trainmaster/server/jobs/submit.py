@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
+from trainmaster.blobs.code import lacking
 from trainmaster.errors import ConflictError, ImpossibleError, TrainmasterError, UsageError
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.redaction import without_credentials
@@ -35,6 +36,7 @@ from trainmaster.wire.failpoint import passing
 
 router = APIRouter(tags=["jobs"])
 
+UPLOAD = f"upload it first: POST {rest.address('/code/missing')}, POST {rest.address('/code')}"
 _BATCH_PATTERNS_MAX = 100  # distinct metric patterns per batch: compiling one takes milliseconds
 ONE = frozenset(("spec", "origin", "code", "hold", "data", "urgent", "start"))
 _OF_BATCH = ONE | {"key"}
@@ -222,8 +224,10 @@ def notes(api: runtime.Runtime, row: NewRow) -> list[str]:
     return [] if why is None else [f"it cannot start under the present configuration (tm policy): {why}"]
 
 
-def check_code(api: runtime.Runtime, origin: Origin, code: CodeCopy, known: set[str] | None = None) -> None:
-    """Raises: UsageError, ConflictError (the code copy or the patch is not on the server)."""
+def check_code(
+    api: runtime.Runtime, origin: Origin, code: CodeCopy, known: set[str] | None = None, hint: str = UPLOAD
+) -> None:
+    """Raises: UsageError, ConflictError (the code copy or the patch is not on the server) with `hint`."""
     known = set() if known is None else known
     if origin.git_diff is not None and origin.git_diff not in known:
         check_diff(api.services, origin.git_diff)
@@ -241,9 +245,9 @@ def check_code(api: runtime.Runtime, origin: Origin, code: CodeCopy, known: set[
         raise UsageError("code.digest must be a SHA-256 in hexadecimal")
     if code.digest in known:
         return
-    if not api.services.blobs.exists([f"code/trees/{code.digest}.json"])[0]:
-        hint = f"upload it first: POST {rest.address('/code/missing')}, POST {rest.address('/code')}"
-        raise ConflictError(f"the code copy {code.digest[:12]} is not on the server", hint)
+    lacks = lacking(api.services.blobs, code.digest)
+    if lacks is not None:
+        raise ConflictError(f"the code copy {code.digest[:12]} is not whole on the server: {lacks} is missing or damaged", hint)
     known.add(code.digest)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from trainmaster.errors import NotFoundError
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
@@ -84,9 +84,6 @@ def artifact(request: Request, ref: Ref, path: Annotated[str, Path(max_length=PA
         raise NotFoundError(f"the artifacts of {job.id} were removed to free space", f"see its record: tm show {job.id}")
     name = f"artifacts/{job.id}/{kept.digest}"
     headers = {"ETag": f'"{kept.digest}"', "Content-Length": str(kept.bytes)}
-    local = api.services.blobs.local_path(name)
-    if local is not None and api.services.blobs.exists([name])[0]:
-        return FileResponse(local, media_type="application/octet-stream", headers=headers)
     return StreamingResponse(blocks(api.services.blobs.open(name)), media_type="application/octet-stream", headers=headers)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from trainmaster.model.job import Action, Attempt, Job, State
+from trainmaster.model.job import DAMAGED, Action, Attempt, Job, State
 from trainmaster.model.spec import Mode
 from trainmaster.ports.store import Note
 from trainmaster.server.record.curves import Best
@@ -60,6 +60,7 @@ def job_entries(job: Job, attempts: Sequence[Attempt]) -> list[Entry]:
     entries = [replace(_of(job, job.created_s, "submitted", made), by=job.owner, links=(origin,) if origin else ())]
     for attempt in attempts:
         entries += _attempt_entries(job, attempt)
+    entries += [_of(job, one.since_s, "damage", one.text) for one in job.troubles if one.topic == DAMAGED]
     if job.ended_s is not None:
         reason = "" if job.reason in ("", job.state.value) or job.state is State.SUCCEEDED else f": {job.reason}"
         entries.append(_of(job, job.ended_s, "end", f"{job.state.value}{reason}"))

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from trainmaster.errors import ConflictError, NotFoundError, OperationError, UsageError
+from trainmaster.errors import ConflictError, DamagedError, NotFoundError, OperationError, UsageError
 from trainmaster.model import redaction
 from trainmaster.model.job import Attempt, Job
 from trainmaster.server.http import bodies
@@ -60,11 +60,14 @@ def keep_environment(services: Services, name: str) -> bool:
 
 
 def environment(services: Services, name: str) -> EnvironmentRecord | None:
-    """Read an environment record; None if it is lost."""
+    """Read an environment record; None if it is lost, or damaged and not in the home any more."""
     if not keep_environment(services, name):
         return None
-    with services.blobs.open(environment_blob(name)) as file:
-        record: EnvironmentRecord = json.loads(file.read())
+    try:
+        with services.blobs.open(environment_blob(name)) as file:
+            record: EnvironmentRecord = json.loads(file.read())
+    except DamagedError:  # of a remote store: it is read again where it is asked for
+        return None
     return record
 
 

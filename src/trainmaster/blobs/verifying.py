@@ -1,0 +1,88 @@
+"""Reads of content-addressed blobs that end with an error if the bytes do not have the digest in the name.
+
+What is found damaged is a trouble of the server (`tm doctor`) until it is stored again or removed.
+"""
+
+import hashlib
+import io
+import threading
+from typing import BinaryIO
+
+from trainmaster import troubles
+from trainmaster.errors import DamagedError
+
+_BUFFER = 1024 * 1024
+_NAMED_MAX = 3
+_TOPIC = "stored files"
+
+
+class Damage:
+    """The blobs of a store that are known to be damaged. Thread-safe."""
+
+    def __init__(self, register: troubles.Register = troubles.own) -> None:
+        self._lock, self._register = threading.Lock(), register
+        self._names: dict[str, None] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def found(self, name: str) -> None:
+        """Its bytes have another digest."""
+        with self._lock:
+            self._names[name] = None
+            self._say()
+
+    def gone(self, name: str) -> None:
+        """It, or what is below it, was stored again or deleted."""
+        if self._names:
+            with self._lock:
+                self._names = {one: None for one in self._names if one != name and not one.startswith(f"{name}/")}
+                self._say()
+
+    def _say(self) -> None:
+        if not self._names:
+            self._register.clear(_TOPIC)
+            return
+        named = ", ".join([*self._names][:_NAMED_MAX])
+        more = f" and {len(self._names) - _NAMED_MAX} more" if len(self._names) > _NAMED_MAX else ""
+        told = "is never run or shown; it is stored anew when it is submitted or uploaded again"
+        self._register.say(_TOPIC, f"damaged, by their digest: {named}{more}; what is damaged {told}")
+
+
+def damaged(name: str) -> DamagedError:
+    """The error of a blob whose bytes were read and have another digest than its name says."""
+    hint = "the same file is stored anew when it is submitted or uploaded again; else restore it from a backup of the store"
+    return DamagedError(f"{name} is damaged in the store: its bytes do not have the digest in its name", hint)
+
+
+def verified(file: BinaryIO, name: str, digest: str, damage: Damage) -> BinaryIO:
+    """`file`, whose read at the end raises DamagedError if what was read has another SHA-256, and adds it to `damage`."""
+    return io.BufferedReader(_Verifying(file, name, digest, damage), _BUFFER)
+
+
+class _Verifying(io.RawIOBase):
+    """Cannot seek: what is skipped would not be proven."""
+
+    def __init__(self, file: BinaryIO, name: str, digest: str, damage: Damage) -> None:
+        super().__init__()
+        self._file, self._name, self._digest, self._damage = file, name, digest, damage
+        self._sha256 = hashlib.sha256()
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # of typeshed's any buffer
+        """Raises: DamagedError at the end."""
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._sha256.update(data)
+        if not data and self._sha256.hexdigest() != self._digest:
+            self._damage.found(self._name)
+            raise damaged(self._name)
+        return len(data)
+
+    def close(self) -> None:
+        """Close the file, too."""
+        self._file.close()
+        super().close()
