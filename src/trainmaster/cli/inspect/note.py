@@ -17,7 +17,9 @@ from trainmaster.cli.session import Session, remote
 from trainmaster.errors import OperationError, UsageError
 
 _MARKS = {"note": "✎", "submitted": "·", "start": "▶", "resume": "↻", "crash": "✗", "damage": "✗", "best": "★", "end": "■"}
-_PLAIN_MARKS = {"note": "#", "submitted": "-", "start": ">", "resume": "~", "crash": "x", "damage": "x", "best": "*", "end": "="}
+_PLAIN_MARKS = {
+    "note": "#", "submitted": "-", "start": ">", "resume": "~", "crash": "x", "damage": "x", "best": "*", "end": "=",
+}  # fmt: skip
 _EDITED = "\n\n<!-- A note about {about}, in Markdown. The text between these marks is not stored. -->\n"
 
 

@@ -67,7 +67,7 @@ class Logbook(BaseModel):
     """The newest entries, in order of time."""
 
     entries: list[dict[str, Any]] = Field(
-        description="at_s, kind (note submitted start resume crash best end), text, project, experiment, job, by, links"
+        description="at_s, kind (note submitted start resume crash damage best end), text, project, experiment, job, by, links"
     )
 
 
