@@ -369,7 +369,7 @@ def test_the_interface_describes_itself(api: Api) -> None:
         "/jobs/{ref}/exec", "/jobs/{ref}/exec/{id}", "/jobs/{ref}/exec/{id}/input", "/jobs/{ref}/exec/{id}/stop", "/jobs/{ref}/exec/{id}/resize", "/jobs/{ref}/hold", "/jobs/{ref}/release", "/compare", "/notes", "/logbook", "/jobs/{ref}/artifacts", "/jobs/{ref}/artifacts/{path}",
         "/jobs/{ref}/requeue", "/jobs/{ref}/reproduce", "/jobs/{ref}/fork", "/jobs/{ref}/provenance", "/jobs/{ref}/diff",
         "/provenance/diffs/{sha256}",
-        "/nodes", "/gpus", "/nodes/{name}/drain", "/nodes/{name}/resume", "/nodes/{name}/lost", "/code", "/code/missing", "/healthz",
+        "/nodes", "/gpus", "/nodes/{name}/drain", "/nodes/{name}/resume", "/nodes/{name}/lost", "/code", "/code/missing", "/healthz", "/storage/verify",
         "/plan", "/queue", "/cluster", "/cluster/plan", "/history", "/storage", "/storage/gc", "/storage/prune", "/jobs/remove", "/usage", "/tickets", "/tokens", "/tokens/{name}", "/metrics", "/troubles", "/events/stream", "/jobs/{ref}/logs/stream",
     } == set(paths)  # fmt: skip
     assert all(operation["summary"] for methods in paths.values() for operation in methods.values())

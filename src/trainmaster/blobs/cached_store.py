@@ -24,7 +24,7 @@ class CachedBlobs:
 
     def __init__(self, store: Blobs, cache: Cache) -> None:
         self.store, self.cache = store, cache
-        self._damage = Damage()
+        self.damage = Damage()
 
     @property
     def direct(self) -> Direct | None:
@@ -34,14 +34,14 @@ class CachedBlobs:
     def put(self, name: str, data: bytes) -> None:
         """Store a blob; a code copy or a record also goes into the cache."""
         self.store.put(name, data)
-        self._damage.gone(name)
+        self.damage.gone(name)
         if name.startswith(_WRITTEN_THROUGH) and digest_of(name) is not None:
             self.cache.write(name, iter((data,)))
 
     def put_stream(self, name: str, chunks: Iterable[bytes]) -> int:
         """Store a stream, without the cache."""
         size = self.store.put_stream(name, chunks)
-        self._damage.gone(name)
+        self.damage.gone(name)
         return size
 
     def open(self, name: str) -> BinaryIO:
@@ -60,7 +60,7 @@ class CachedBlobs:
             if found is None:
                 raise damaged(name)
         except DamagedError:
-            self._damage.found(name)
+            self.damage.found(name)
             raise
         if not name.startswith(_WRITTEN_THROUGH):
             Path(f"{found}.stored").touch()
@@ -73,7 +73,7 @@ class CachedBlobs:
         asked = [name for name, here in zip(names, known, strict=True) if not here]
         found = iter(self.store.exists(asked) if asked else [])
         there = [here or next(found) for here in known]
-        return [here and name not in self._damage for name, here in zip(names, there, strict=True)]
+        return [here and name not in self.damage for name, here in zip(names, there, strict=True)]
 
     def stat(self, name: str) -> Stored | None:
         """From the store."""
@@ -87,13 +87,13 @@ class CachedBlobs:
         """Delete the copies first: a copy must not stand for a blob that is gone."""
         for name in names:
             self.cache.forget(name)
-            self._damage.gone(name)
+            self.damage.gone(name)
         self.store.delete(names)
 
     def delete_tree(self, prefix: str) -> None:
         """Delete the copies first, as in `delete`."""
         self.cache.forget(prefix)
-        self._damage.gone(prefix)
+        self.damage.gone(prefix)
         self.store.delete_tree(prefix)
 
     def local_path(self, name: str) -> str | None:

@@ -39,7 +39,7 @@ class FsBlobs:
         self._fs: Any = fs
         self._root = str(path).rstrip("/")
         self._local = isinstance(fs, LocalFileSystem)
-        self._damage = Damage()
+        self.damage = Damage()
         self._proven: dict[str, tuple[int, ...]] = {}  # names of blobs that were read whole, and the state of their files
 
     @property
@@ -56,14 +56,14 @@ class FsBlobs:
             else:
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._fs.pipe_file(path, data)
-        self._damage.gone(name)
+        self.damage.gone(name)
 
     def put_stream(self, name: str, chunks: Iterable[bytes]) -> int:
         """Store a stream atomically. Returns its size in bytes. Raises: DiskFullError, and any error of `chunks`."""
         path = self._path(name)
         with self._translated(name):
             size = _put_local(path, chunks) if self._local else self._put_elsewhere(path, chunks)
-        self._damage.gone(name)
+        self.damage.gone(name)
         return size
 
     def _put_elsewhere(self, path: str, chunks: Iterable[bytes]) -> int:
@@ -89,7 +89,7 @@ class FsBlobs:
                 file = open(path, "rb") if self._local else cast(BinaryIO, self._fs.open(path, "rb"))  # noqa: SIM115  the caller's
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise NotFoundError(f"there is no blob {name}") from error
-        return file if digest is None else verified(file, name, digest, self._damage)
+        return file if digest is None else verified(file, name, digest, self.damage)
 
     def exists(self, names: list[str]) -> list[bool]:
         """Which of `names` exist, in one call. A content-addressed one is read once, and again when its file has changed."""
@@ -166,7 +166,7 @@ class FsBlobs:
                     self._fs.rm_file(path)
             except FileNotFoundError:
                 pass
-            self._damage.gone(name)
+            self.damage.gone(name)
 
     def delete_tree(self, prefix: str) -> None:
         """Remove everything below `prefix`, and the prefix itself. A missing prefix is not an error."""
@@ -178,7 +178,7 @@ class FsBlobs:
                 self._fs.rm(path, recursive=True)
         except FileNotFoundError:
             pass
-        self._damage.gone(prefix)
+        self.damage.gone(prefix)
 
     def local_path(self, name: str) -> str | None:
         """The path of a blob or prefix, if the store is a local directory."""

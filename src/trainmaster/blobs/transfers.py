@@ -23,6 +23,7 @@ _SIZE_MAX = 5 * 2**40
 _CRC32 = re.compile(r"([A-Za-z0-9+/]{6}==)?\Z")
 _NUMBER = re.compile(r"[1-9][0-9]{0,4}\Z")  # of a part
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_READ_BYTES = 1024 * 1024
 
 
 def check_writes(job: Job, key: AgentKey, name: str) -> str:
@@ -142,6 +143,15 @@ def _sizes(part: str, manifest: str) -> dict[str, int]:
         return {f"{part}/{blob_name(str(file['path']))}": int(file["bytes"]) for file in files}
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise UsageError(f"the manifest of {part} cannot be understood: {error!r}") from error
+
+
+def prove(blobs: Blobs, name: str) -> None:
+    """Read a content-addressed blob of a local store, unless it is known to be whole. Raises: DamagedError, NotFoundError."""
+    if blobs.local_path(name) is None or blobs.exists([name])[0]:
+        return
+    with blobs.open(name) as file:
+        while file.read(_READ_BYTES):
+            pass
 
 
 def trim(blobs: Blobs) -> int:

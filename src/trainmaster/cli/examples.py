@@ -54,6 +54,7 @@ EXAMPLES = {
     "prune": "tm prune --older-than 30d --keep 20 --dry-run",
     "storage": "tm storage --project vision",
     "storage gc": "tm storage gc --dry-run",
+    "storage verify": "tm storage verify",
     "backup": "tm backup trainmaster-backup",
     "restore": "tm restore trainmaster-backup",
     "doctor": "tm doctor",

@@ -24,6 +24,14 @@ class DiskCalls:
         also = {"older_checkpoints": older_checkpoints, "unknown_jobs": unknown_jobs}
         return self._post("/storage/gc", {"grace_s": grace_s, "dry_run": dry_run, **also})
 
+    def verify(self, repair: bool = False) -> Row:
+        """Begin to read everything in the store, unless that is going on; the progress."""
+        return self._post("/storage/verify", {"repair": repair})
+
+    def verification(self) -> Row:
+        """Progress and result of the newest verification. Raises: NotFoundError if there was none."""
+        return self._get("/storage/verify")
+
     def remove(self, refs: Sequence[str], kinds: Sequence[str] = (), dry_run: bool = False) -> list[Row]:
         """Remove stored bytes of ended jobs; for each `{id, kinds, bytes, kept_for}` or `{ref, error}`."""
         body = {"jobs": list(refs), "kinds": list(kinds) or None, "dry_run": dry_run}

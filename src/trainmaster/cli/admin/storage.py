@@ -1,14 +1,18 @@
 """`tm storage`: shows the usage of the store and the server's home, and collects garbage."""
 
+import time
+
 import click
 
 from trainmaster.cli.render import human, times
 from trainmaster.cli.render.output import Output
 from trainmaster.cli.session import Session, remote
 from trainmaster.client.api import Row
+from trainmaster.errors import OperationError
 
 _HEADERS = ("PROJECT", "KIND", "BLOBS", "SIZE", "ORPHANED", "OLDER CHECKPOINTS")
 _SIZES = ("bytes", "orphaned_bytes", "spare_bytes")
+_POLL_S, _TELL_S = 0.2, 10.0
 _UNKNOWN = "(unknown)"  # the server's name for the project of unknown jobs
 
 
@@ -90,3 +94,51 @@ def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unk
         out.note(f"{'would remove' if dry_run else 'removed'} {older}")
     if done["young_bytes"]:
         out.note(f"{human.size(done['young_bytes'])} more are unreferenced but younger than {grace}: kept for now")
+
+
+@storage.command(short_help="Read everything and compare it with its digest.")
+@click.option("--repair", is_flag=True, help="Replace what is damaged where there is a good copy: in the cache, in the home.")
+@remote
+def verify(session: Session, repair: bool) -> None:
+    """Read everything in the store, and compare each file with its digest.
+
+    The server reads in the background. Ctrl-C leaves it at that; the same command shows the progress again. What is damaged is
+    never run or restored, and stored again by the next submit of the same file.
+    """
+    disk, out = session.client(start=True).disk, session.out
+    found = disk.verify(repair)
+    told_s = time.monotonic()
+    while not found["ended"]:
+        time.sleep(_POLL_S)
+        found = disk.verification()
+        if time.monotonic() - told_s > _TELL_S:
+            told_s = time.monotonic()
+            out.note(f"read {_amount(found)} so far")
+    if out.json:
+        out.value(found)
+    else:
+        _tell_damage(out, found)
+    if found["error"]:
+        raise OperationError(f"the verification ended early: {found['error']}", "run it again")
+    if any(not one["repaired"] for one in found["damaged"]):
+        raise OperationError(f"{_are(found['damaged_total'])} damaged", "tm doctor says what follows from it")
+
+
+def _tell_damage(out: Output, found: Row) -> None:
+    rows = [[one["what"], ", ".join(one["jobs"]) or "-", "yes" if one["repaired"] else "no"] for one in found["damaged"]]
+    if rows:
+        out.table(("DAMAGED", "JOBS", "REPAIRED"), rows)
+    if found["damaged_total"] > len(rows):
+        out.note(f"and {found['damaged_total'] - len(rows)} more")
+    if found["unreadable"]:
+        out.note(f"{human.plural(found['unreadable'], 'file')} could not be read now, and may be whole: run it again")
+    if not found["error"]:
+        out.note(f"read {_amount(found)}: {'all are' if not rows else 'the others are'} as their digests say")
+
+
+def _are(count: int) -> str:
+    return f"{count} files of the store are" if count != 1 else "1 file of the store is"
+
+
+def _amount(found: Row) -> str:
+    return f"{human.plural(found['blobs'], 'file')}, {human.size(found['bytes'])}"

@@ -30,7 +30,8 @@ _READ_ROUTES = (  # every token may read everything
     "/jobs/{ref}/events", "/jobs/{ref}/watch", "/jobs/{ref}/logs", "/jobs/{ref}/logs/stream", "/jobs/{ref}/artifacts",
     "/jobs/{ref}/spec",
     "/jobs/{ref}/artifacts/{path:anyname}", "/jobs/{ref}/provenance", "/jobs/{ref}/diff", "/compare", "/logbook", "/queue",
-    "/cluster", "/nodes", "/gpus", "/usage", "/history", "/storage", "/metrics", "/events/stream", "/troubles",
+    "/cluster", "/nodes", "/gpus", "/usage", "/history", "/storage", "/storage/verify", "/metrics", "/events/stream",
+    "/troubles",
 )  # fmt: skip
 REQUIRED = MappingProxyType(
     {
@@ -62,7 +63,7 @@ REQUIRED = MappingProxyType(
         **dict.fromkeys(
             (
                 "PUT /cluster", "POST /nodes/{name}/drain", "POST /nodes/{name}/resume", "POST /nodes/{name}/lost",
-                "POST /storage/gc", "GET /tokens", "POST /tokens", "DELETE /tokens/{name}",
+                "POST /storage/gc", "POST /storage/verify", "GET /tokens", "POST /tokens", "DELETE /tokens/{name}",
             ),
             Need.ADMIN,
         ),

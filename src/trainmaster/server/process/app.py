@@ -39,7 +39,7 @@ from trainmaster.server.runtime.background import supervised
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.schemas import models
-from trainmaster.server.storage import code_copies, removal, retention, storage
+from trainmaster.server.storage import code_copies, removal, retention, storage, verifying
 from trainmaster.server.streams import event_streams, logs
 from trainmaster.wire import rest
 
@@ -88,7 +88,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
     rooms = (
         submit, queue, cluster_rules, resubmit, provenance, cancelling, exec, job_reads, history_export, artifacts, logs,
-        comparison, notes, holding, updating, nodes, gpus, code_copies, storage, event_streams, usage, tokens,
+        comparison, notes, holding, updating, nodes, gpus, code_copies, storage, verifying, event_streams, usage, tokens,
         server_troubles, removal,
     )  # fmt: skip
     allowed = [Depends(permissions.permitted)]

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response, StreamingResponse
 
+from trainmaster.blobs import transfers
 from trainmaster.errors import NotFoundError
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.job import Job
@@ -34,6 +35,7 @@ SHOWN = 100  # artifacts shown with the job itself; the others are listed by pag
 _LISTED_MAX = 1000
 _NAMED = 20  # artifacts listed in an error
 _NAMED_PICKLES = 3
+_PROVEN_BYTES = 256 * 1024 * 1024  # up to this size, its digest is checked before anything is sent
 
 
 @dataclass(slots=True)
@@ -82,9 +84,11 @@ def artifact(request: Request, ref: Ref, path: Annotated[str, Path(max_length=PA
         raise NotFoundError(f"{job.id} has no artifact {path!r}", f"it has {names}" if names else "it has none so far")
     if StorageKind.ARTIFACTS in job.removed:
         raise NotFoundError(f"the artifacts of {job.id} were removed to free space", f"see its record: tm show {job.id}")
-    name = f"artifacts/{job.id}/{kept.digest}"
+    name, blobs = f"artifacts/{job.id}/{kept.digest}", api.services.blobs
+    if kept.bytes <= _PROVEN_BYTES:  # of a larger one that is damaged, the connection is closed before its end
+        transfers.prove(blobs, name)
     headers = {"ETag": f'"{kept.digest}"', "Content-Length": str(kept.bytes)}
-    return StreamingResponse(blocks(api.services.blobs.open(name)), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(blocks(blobs.open(name)), media_type="application/octet-stream", headers=headers)
 
 
 def artifact_view(kept: Artifact) -> View:

@@ -59,6 +59,12 @@ def keep_environment(services: Services, name: str) -> bool:
     return True
 
 
+def replace_environment(services: Services, blob: str) -> bool:
+    """Replace a damaged environment record by the one in the home. Whether there was one; False for any other blob."""
+    name = blob.rpartition("/")[2].removesuffix(".json")
+    return blob == environment_blob(name) and keep_environment(services, name)
+
+
 def environment(services: Services, name: str) -> EnvironmentRecord | None:
     """Read an environment record; None if it is lost, or damaged and not in the home any more."""
     if not keep_environment(services, name):

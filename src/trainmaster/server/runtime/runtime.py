@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from trainmaster.blobs.verification import Verification
 from trainmaster.errors import AuthenticationError
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import AgentReport, SubmitJob
@@ -67,6 +68,7 @@ class Runtime:
         self.blob_lock = BlobLock()
         self.body_memory = MemoryBudget(limits.ALL_BODIES_BYTES, limits.BUSY_S)
         self.collecting = False
+        self.verification: Verification | None = None  # the newest one of the store
         self.discarded_curves: set[str] = set()  # jobs whose curves a user discards; an id leaves the set when they are removed
         self.known_trees: set[str] = set()  # digests of code trees known to be stored; cleared when a garbage collection begins
         self.log_followers = 0

@@ -9,6 +9,7 @@ from trainmaster.server.schemas import actions as ask
 from trainmaster.server.schemas.cluster_schemas import NewRules
 from trainmaster.server.schemas.code_schemas import CodeTree
 from trainmaster.server.schemas.record_schemas import ArtifactView, NewNote
+from trainmaster.server.schemas.storage_schemas import StorageVerify
 from trainmaster.server.schemas.token_schemas import NewToken
 
 
@@ -366,7 +367,7 @@ def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[s
 BODIES: tuple[type[BaseModel], ...] = (
     Submit, SubmitBatch, Asked, ask.AskedToCancel, ask.CancelMany, ask.Remove, ask.Prune, ask.Exec, ask.ExecInput, ask.Update,
     CodeTree,
-    Requeue, Reproduce, Fork, NewNote, NewRules, NewToken, StorageCollect, Error,
+    Requeue, Reproduce, Fork, NewNote, NewRules, NewToken, StorageCollect, StorageVerify, Error,
 )  # fmt: skip
 
 

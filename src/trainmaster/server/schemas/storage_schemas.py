@@ -16,6 +16,34 @@ class StorageOfKind(BaseModel):
     spare_bytes: int = Field(description="older checkpoints of ended jobs that no other job starts from")
 
 
+class StorageVerify(BaseModel):
+    """How to verify the store."""
+
+    repair: bool = Field(False, description="replace what is damaged where a good copy is known")
+
+
+class DamagedBlob(BaseModel):
+    """A blob whose bytes do not have their digest."""
+
+    name: str
+    what: str = Field(examples=["code train.py", "checkpoint 0001-00002 of step 8: out/ckpt.pt"])
+    jobs: list[str] = Field(description="the newest jobs that it belongs to")
+    repaired: bool
+
+
+class StorageVerification(BaseModel):
+    """Progress and result of a verification."""
+
+    repair: bool
+    blobs: int = Field(description="read so far")
+    bytes: int
+    unreadable: int = Field(description="could not be read now, and may be whole")
+    damaged: list[DamagedBlob]
+    damaged_total: int
+    ended: bool
+    error: str = Field(description="why it ended early; else empty")
+
+
 class DiskOfKind(BaseModel):
     """Files of one kind in the home."""
 

@@ -1,0 +1,183 @@
+"""Reads the whole store, and compares every blob with its digest: in its name, or in the manifest of its checkpoint.
+
+Only a digest that differs proves damage. What cannot be read now is counted, and may be whole.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from trainmaster.blobs.cached_store import CachedBlobs
+from trainmaster.blobs.code import tree_name
+from trainmaster.blobs.fs import FsBlobs
+from trainmaster.blobs.garbage_collection import Records
+from trainmaster.blobs.names import digest_of
+from trainmaster.errors import DamagedError, NotFoundError, TrainmasterError
+from trainmaster.model.checkpoints import Checkpoint
+from trainmaster.model.job import Job
+from trainmaster.ports.blobs import Blobs
+from trainmaster.wire.names import MANIFEST, blob_name, printable, stored_name
+
+_READ_BYTES = 1024 * 1024
+_PREFIXES = ("code", "provenance", "artifacts")
+_DAMAGED_MAX = 1000  # listed
+_JOBS_MAX = 5  # listed for each
+_MANIFEST_MAX = 64 * 1024 * 1024  # bytes; a longer one is damaged
+
+
+@dataclass(slots=True)
+class Damaged:
+    """A damaged blob: what it is, and jobs that it belongs to."""
+
+    name: str
+    what: str
+    jobs: list[str]
+    repaired: bool = False
+
+
+@dataclass(slots=True)
+class Verification:
+    """Progress and result. One thread writes it, others read."""
+
+    repair: bool = False
+    blobs: int = 0
+    bytes: int = 0
+    unreadable: int = 0  # that could not be read now
+    damaged: list[Damaged] = field(default_factory=list)
+    damaged_total: int = 0
+    ended: bool = False
+    error: str = ""  # why it ended early
+
+
+def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[[str], bool]) -> None:
+    """Read everything. `repair` is called with the name of a damaged blob: whether it was replaced by a good copy."""
+    store = blobs.store if isinstance(blobs, CachedBlobs) else blobs
+    bad: list[str] = []
+    for prefix in _PREFIXES:
+        for stored in store.walk(prefix):
+            wanted = digest_of(stored.name)
+            if wanted is not None and not _whole(store, stored.name, wanted, into):
+                bad.append(stored.name)
+    for name in bad:
+        if isinstance(blobs, CachedBlobs | FsBlobs):
+            blobs.damage.found(name)
+        into.damaged_total += 1
+        repaired = into.repair and (_from_cache(blobs, name) or repair(name))
+        if len(into.damaged) < _DAMAGED_MAX:
+            into.damaged.append(Damaged(name, *_belongs(store, records, name), repaired))
+    for job in records.jobs():
+        for checkpoint in (*job.checkpoints, *job.staged):
+            _verify_checkpoint(store, job, checkpoint, into)
+
+
+def _from_cache(blobs: Blobs, name: str) -> bool:
+    """Replace a damaged blob by the copy in this machine's cache of the store, if that is whole."""
+    if not isinstance(blobs, CachedBlobs) or not blobs.cache.has(name):
+        return False
+    data = blobs.cache.path(name).read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest_of(name):
+        return False
+    blobs.put(name, data)
+    return True
+
+
+def _whole(store: Blobs, name: str, wanted: str, into: Verification, gone: bool = True) -> bool:
+    """Whether its bytes have the digest. True if that is not known: it cannot be read. `gone`: the answer if it is gone."""
+    digest = hashlib.sha256()
+    into.blobs += 1
+    try:
+        with store.open(name) as file:
+            while data := file.read(_READ_BYTES):
+                digest.update(data)
+                into.bytes += len(data)
+    except DamagedError:
+        return False
+    except NotFoundError:
+        into.blobs -= 1
+        return gone
+    except (OSError, TrainmasterError):
+        into.unreadable += 1
+        return True
+    return digest.hexdigest() == wanted
+
+
+def _verify_checkpoint(store: Blobs, job: Job, checkpoint: Checkpoint, into: Verification) -> None:
+    for part in checkpoint.parts:
+        root = f"checkpoints/{job.id}/{checkpoint.id}/n{part.node_index}"
+        name = f"{root}/{MANIFEST}"
+        if _whole(store, name, part.digest, into):
+            files = list(_files(store, root, name, into))
+            wrong = [path for path, stored, wanted in files if not _whole(store, stored, wanted, into, gone=False)]
+        else:
+            wrong = [MANIFEST]
+        for path in wrong if wrong and store.exists([name])[0] else ():  # or the checkpoint was removed meanwhile
+            into.damaged_total += 1
+            if len(into.damaged) < _DAMAGED_MAX:
+                into.damaged.append(Damaged(f"{root}/{path}", f"{checkpoint.label}: {printable(path)}", [job.id]))
+
+
+def _files(store: Blobs, root: str, name: str, into: Verification) -> Iterator[tuple[str, str, str]]:
+    """(path, blob, digest) of each file in a manifest whose digest is right."""
+    naming = stored_name if store.local_path(root) is not None else blob_name
+    try:
+        with store.open(name) as file:
+            manifest = json.loads(file.read(_MANIFEST_MAX))
+    except (OSError, TrainmasterError, ValueError):
+        into.unreadable += 1
+        return
+    for entry in manifest["files"]:
+        yield entry["path"], f"{root}/{naming(entry['path'])}", entry["sha256"]
+
+
+def _belongs(store: Blobs, records: Records, name: str) -> tuple[str, list[str]]:
+    """What a damaged blob is, and the newest jobs that it belongs to."""
+    kind, _, rest = name.partition("/")
+    digest = digest_of(name) or ""
+    if kind == "artifacts":
+        job = rest.partition("/")[0]
+        path = next((one.path for one in records.artifacts(job) if one.digest == digest), "")
+        return f"artifact {printable(path)}" if path else "artifact", [job]
+    if kind == "code":
+        return _code(store, records, name, digest)
+    if rest.startswith("diffs/"):
+        return "patch", _jobs(records, lambda job: job.origin.git_diff == digest)
+    named = lambda job: any(node.environment == digest for one in records.attempts(job.id) for node in one.nodes)  # noqa: E731
+    return "environment record", _jobs(records, named)
+
+
+def _code(store: Blobs, records: Records, name: str, digest: str) -> tuple[str, list[str]]:
+    if name == tree_name(digest):
+        return "list of the files of a code copy", _jobs(records, lambda job: job.code.digest == digest)
+    known: dict[str, str] = {}  # tree -> path of the object in it
+
+    def has(job: Job) -> bool:
+        tree = job.code.digest
+        if tree is None:
+            return False
+        if tree not in known:
+            known[tree] = next((path for path, sha256 in _entries(store, tree) if sha256 == digest), "")
+        return bool(known[tree])
+
+    jobs = _jobs(records, has)
+    return f"code {printable(next((path for path in known.values() if path), ''))}".rstrip(), jobs
+
+
+def _entries(store: Blobs, tree: str) -> Iterator[tuple[str, str]]:
+    try:
+        with store.open(tree_name(tree)) as file:
+            entries = json.loads(file.read())["entries"]
+    except (OSError, TrainmasterError, ValueError):
+        return
+    yield from ((entry["path"], entry["sha256"]) for entry in entries if entry["type"] == "file")
+
+
+def _jobs(records: Records, among: Callable[[Job], bool]) -> list[str]:
+    """The newest jobs for which `among` holds."""
+    found: list[str] = []
+    for job in records.jobs():
+        if among(job):
+            found.append(job.id)
+            if len(found) == _JOBS_MAX:
+                break
+    return found

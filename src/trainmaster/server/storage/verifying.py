@@ -1,0 +1,73 @@
+"""Routes that verify the store: everything in it is read in the background, by one thread at a time."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from trainmaster.blobs.verification import Verification, verify
+from trainmaster.errors import NotFoundError, TrainmasterError, UsageError
+from trainmaster.server.http import bodies
+from trainmaster.server.record.provenance import replace_environment
+from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime.services import Services
+from trainmaster.server.runtime.workers import LONG
+from trainmaster.server.schemas import models, storage_schemas
+from trainmaster.server.storage.storage import ServerRecords
+
+router = APIRouter(tags=["storage"])
+
+_running: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference to a task
+
+
+@router.post(
+    "/storage/verify",
+    summary="Verify the store",
+    status_code=202,
+    response_model=None,
+    responses=models.answers(storage_schemas.StorageVerification, 202),
+    openapi_extra=models.body(storage_schemas.StorageVerify),
+)
+async def start(request: Request) -> bodies.Json:
+    """Begin to read everything in the store, unless that is already going on. `GET` has the progress and the result."""
+    body = await bodies.read_json(request, "the request", frozenset(("repair",)))
+    repair = body.get("repair", False)
+    if not isinstance(repair, bool):
+        raise UsageError("repair must be true or false")
+    api = runtime.of(request)
+    if api.verification is None or api.verification.ended:
+        api.verification = Verification(repair=repair)
+        task = asyncio.create_task(LONG.run(_verify, api.services, api.verification))
+        _running.add(task)
+        task.add_done_callback(_running.discard)
+    return bodies.Json(_view(api.verification), 202)
+
+
+@router.get(
+    "/storage/verify",
+    summary="Progress and result of a verification",
+    response_model=None,
+    responses=models.answers(storage_schemas.StorageVerification),
+)
+async def progress(request: Request) -> bodies.Json:
+    """The newest verification since the server was started."""
+    found = runtime.of(request).verification
+    if found is None:
+        raise NotFoundError("the store was not verified since the server was started", "to verify it: tm storage verify")
+    return bodies.Json(_view(found))
+
+
+def _verify(services: Services, into: Verification) -> None:
+    into.error = "it failed: see the server's log"  # until it is over
+    try:
+        verify(services.blobs, ServerRecords(services), into, lambda name: replace_environment(services, name))
+        into.error = ""
+    except (OSError, TrainmasterError) as error:
+        into.error = str(error)
+    finally:
+        into.ended = True
+
+
+def _view(found: Verification) -> dict[str, Any]:
+    return {**asdict(found), "error": found.error if found.ended else ""}

@@ -1,0 +1,56 @@
+"""`tm storage verify`: one byte is changed in each kind of stored file, and each is named."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running import Tm, server
+
+SAVES = """
+import json, os
+for step in (1, 2):
+    print(f"step {step}: loss {1 / step}", flush=True)
+    open("part", "w").write(json.dumps({"step": step}))
+    os.rename("part", f"ck-{step}.json")
+open("plot.txt", "w").write("a plot")
+"""
+
+
+@pytest.fixture
+def tm(tmp_path: Path) -> Iterator[Tm]:
+    with server(tmp_path) as tm:
+        yield tm
+
+
+def test_every_kind_of_stored_file_is_read_and_what_is_damaged_is_named(tm: Tm) -> None:
+    git = ["git", "-C", str(tm.work), "-c", "user.email=a@b", "-c", "user.name=a"]
+    tm.file("saves.py", SAVES)
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], check=True)
+    tm.file("saves.py", f"{SAVES}\n# changed\n")
+    submit = ("--name", "saves", "--checkpoint", "ck-{step}.json", "--artifact", "plot.txt", "--", "python3", "saves.py")
+    job = tm.ended(tm.submit(*submit))["id"]
+    stored = sorted(path for path in tm.home.blobs.rglob("*") if path.is_file() and ".part" not in path.name)
+    whole = tm.json("storage", "verify")
+    assert (whole["blobs"], whole["bytes"], whole["damaged"]) == (len(stored), sum(path.stat().st_size for path in stored), [])
+    expected = {
+        "code/objects": ("code saves.py", [job]), "code/trees": ("list of the files of a code copy", [job]), "provenance/diffs": ("patch", [job]),
+        "artifacts": ("artifact plot.txt", [job]), "checkpoints": ("checkpoint 0001-", [job]),
+    }  # fmt: skip
+    for path in stored:
+        name = str(path.relative_to(tm.home.blobs))
+        data = path.read_bytes()
+        path.chmod(0o600)
+        path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+        found = tm("storage", "verify", "--json", "--repair")
+        (damaged,) = json.loads(found.out)["damaged"]
+        if name.startswith("provenance/environments"):  # the home has another copy
+            assert (damaged["what"], damaged["repaired"], path.read_bytes(), found.code) == ("environment record", True, data, 0)
+            continue
+        what, jobs = next(value for begin, value in expected.items() if name.startswith(begin))
+        assert (damaged["name"], damaged["repaired"], damaged["jobs"], found.code) == (name, False, jobs, 1), name
+        assert damaged["what"].startswith(what), name
+        path.write_bytes(data)
+    assert "all are as their digests say" in tm("storage", "verify").err
