@@ -65,7 +65,7 @@ SAVES = ("--checkpoint", "out/{step}.json", "--resume-arguments", "--resume {pat
             "given step 20; not known whether it went on from there",
         ),
         ("crashes", SAVES, "failed", (20, "unknown", ["it ended before a step of it was read"]), "it ended before a step of it was read"),
-        ("none", (), "succeeded", (None, None, []), "began from the beginning: it was given no checkpoint"),
+        ("none", (), "succeeded", (None, None, []), "given no checkpoint; it may find files of its own"),
         ("own_file", (), "succeeded", (None, "seen", ["its first step was 21"]), "given no checkpoint, but it went on: its first step was 21"),
     ],
 )  # fmt: skip

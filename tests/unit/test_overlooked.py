@@ -234,3 +234,28 @@ def test_files_that_are_checkpoints_of_their_own_are_not(tmp_path: Path, names: 
     for name in names:
         write(tmp_path / "out" / name, b"x")
     assert apart(candidates(Glob("out/*", str(tmp_path)))) is None
+
+
+def test_a_file_that_belongs_to_a_checkpoint_and_is_in_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gensim writes large matrices beside the model, and a fork of the stored model could not load them."""
+    it, progress = begun(tmp_path, checkpoint_path="models/*.model")
+    step(progress, 1, ago_s=65)
+    step(progress, 3, ago_s=0)
+    write(tmp_path / "work" / "models" / "w2v_epoch3.model", b"x")
+    assert later(it, monkeypatch) == []
+    for number in (3, 4):
+        write(tmp_path / "work" / "models" / f"w2v_epoch{number}.model", b"x")
+        write(tmp_path / "work" / "models" / f"w2v_epoch{number}.model.wv.vectors.npy", b"x")
+        said = f"models/w2v_epoch{number}.model.wv.vectors.npy is in no checkpoint; if models/w2v_epoch{number}.model cannot be loaded without it"
+        assert later(it, monkeypatch) == ([f"{said}, write --checkpoint 'models/w2v_epoch{{step}}.model*'"] if number == 3 else [])
+    both = candidates(Glob("models/w2v_epoch{step}.model*", str(tmp_path / "work")))
+    assert [(one.step, len(one.roots)) for one in both] == [(3, 2), (4, 2)]
+
+
+def test_two_directories_with_the_same_files_have_one_shape(tmp_path: Path) -> None:
+    """spaCy: `model-last` was said to have fewer files than `model-best`, and the finished model was not stored."""
+    for name in ("model-best", "model-last"):
+        for file in ("config.cfg", "vocab/strings.json"):
+            write(tmp_path / "out" / name / file, b"x")
+    best, last = candidates(Glob("out/model-*", str(tmp_path)))
+    assert best.shape == last.shape

@@ -227,7 +227,7 @@ def test_what_an_agent_reports_is_never_refused() -> None:
             "given step 20; not known whether it went on from there: no step of it was read yet",
         ),
         ({"resumed_evidence": "unknown", "resumed_about": True, "resumed_because": []}, "given about step 20; not known whether it went on from there"),
-        ({"resumed_from": None, "resumed_from_step": None}, "began from the beginning: it was given no checkpoint"),
+        ({"resumed_from": None, "resumed_from_step": None}, "given no checkpoint; it may find files of its own"),
         ({"resumed_from": None, "resumed_from_step": None, "started_s": None}, ""),
         ({"resumed_from": None, "resumed_from_step": None, "number": 1}, ""),
         (

@@ -87,7 +87,7 @@ def test_a_failed_job_s_last_attempt_leaves_the_failure_to_the_job() -> None:
         "   1   ░█████          restarted, ran 30 s on n0",
         "     killed: by SIGKILL",
         "   2         ░███████  failed, ran 45 s on n0",
-        "     began from the beginning: it was given no checkpoint",
+        "     given no checkpoint; it may find files of its own",
     ]
 
 

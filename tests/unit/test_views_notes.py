@@ -32,7 +32,7 @@ def test_only_the_last_attempt_that_began_again_has_a_note() -> None:
     taken = job()
     taken = replace(taken, spec=replace(taken.spec, checkpoint=CheckpointSpec("out/*", resume_arguments="--load {path}")))
     counts = "it may count its steps from the beginning with the checkpoint loaded"
-    assert notes(taken, seen) == [f"{began}it was started with --load {{path}}: {counts}"]
+    assert notes(taken, seen) == [f"{began}checkpoint.resume_arguments were added to its command: {counts}"]
 
 
 @pytest.mark.parametrize(

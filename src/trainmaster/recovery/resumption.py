@@ -10,7 +10,7 @@ hundredth one, or epochs. If the steps of that attempt fell back while it ran (a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from trainmaster.model.job import Attempt
@@ -107,8 +107,11 @@ def progress_of(attempt: Attempt) -> Progress:
 
 
 def _begun(attempts: Sequence[Attempt]) -> Progress:
-    """What the attempt showed that began without a checkpoint."""
-    return next((shown for a in attempts if a.restored is None and (shown := progress_of(a)).steps), Progress())
+    """What the first attempt showed that began without a checkpoint; and whether the steps of any such attempt fell back."""
+    shown = [one for a in attempts if a.restored is None and (one := progress_of(a)).steps]
+    if not shown:
+        return Progress()
+    return replace(shown[0], fell_to=next((one.fell_to for one in shown if one.fell_to is not None), None))
 
 
 def _given(attempt: Attempt, begun: Progress) -> Evidence:

@@ -9,7 +9,7 @@ import os
 import re
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
-from trainmaster.agent.files.globs import Glob, Signature, files_below, signature, topmost
+from trainmaster.agent.files.globs import TEMPORARY, Glob, Signature, files_below, signature, topmost
 
 State = Tuple[Tuple[str, Signature], ...]
 Shape = FrozenSet[Tuple[str, int]]
@@ -43,11 +43,15 @@ class Candidate(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        """Names of its files without digits, and a count for equal names. A later checkpoint should have the same shape."""
+        """Names of its files without digits, and a count for equal names. A later checkpoint should have the same shape.
+
+        Those of one directory are relative to it: `model-best` and `model-last` have the same files.
+        """
         counts: Dict[str, int] = {}
         shape = set()
+        inside = len(self.roots[0]) + 1 if len(self.roots) == 1 and self.directories else 0
         for path, _ in self.state:
-            name = _DIGITS.sub("#", path)
+            name = _DIGITS.sub("#", path[inside:])
             counts[name] = counts.get(name, 0) + 1
             shape.add((name, counts[name]))
         return frozenset(shape)
@@ -87,6 +91,29 @@ def apart(found: List[Candidate]) -> Optional[str]:
         begin, digits, end = os.path.basename(_beginning(keys)).rpartition(str(step))
         if len({_DIGITS.sub("#", key) for key in keys}) > 1 and digits and not begin[-1:].isdigit() and not end[:1].isdigit():
             return os.path.join(os.path.dirname(keys[0]), f"{begin}{{step}}{end}*")
+    return None
+
+
+def beside(glob: Glob, found: List[Candidate]) -> Optional[Tuple[str, str, str]]:
+    """(a file, the newest checkpoint whose name it begins with, a pattern for both or "") if the file is in no checkpoint.
+
+    gensim writes `w2v.model` and, for large matrices, `w2v.model.wv.vectors.npy`: the first alone cannot be loaded.
+    """
+    for one in reversed(found):
+        if one.many:
+            continue
+        directory, name = os.path.split(one.key)
+        try:
+            names = sorted(os.listdir(os.path.join(glob.root, directory)))
+        except OSError:
+            return None
+        for other in names:
+            path = os.path.join(directory, other)
+            if other.startswith(f"{name}.") and not other.endswith(TEMPORARY) and not glob.owns(path):
+                begin, step, end = name.rpartition(str(one.step))
+                pattern = os.path.join(directory, f"{begin}{{step}}{end}*") if one.step is not None and step else ""
+                return path, one.key, pattern
+        return None
     return None
 
 

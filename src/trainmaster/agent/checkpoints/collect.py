@@ -132,13 +132,19 @@ class Collector:
 
     def apart(self) -> str:
         """A warning if files that probably belong together are each a checkpoint of their own; "" if there are none."""
-        if self._glob is None or self._glob.has_step or self._launch["node_index"] != 0:
+        if self._glob is None or self._launch["node_index"] != 0:
             return ""
         import shlex  # noqa: PLC0415  # only for this text
 
-        from trainmaster.agent.checkpoints.candidate_files import apart  # noqa: PLC0415  # loaded with the glob
+        from trainmaster.agent.checkpoints.candidate_files import apart, beside  # noqa: PLC0415  # loaded with the glob
 
-        found = apart(self._found())
+        candidates = self._found()
+        lost = beside(self._glob, candidates)
+        if lost is not None:
+            path, name, pattern = lost
+            advice = f"write --checkpoint {shlex.quote(printable(pattern))}" if pattern else "save both into one directory"
+            return f"{printable(path)} is in no checkpoint; if {printable(name)} cannot be loaded without it, {advice}"
+        found = None if self._glob.has_step else apart(candidates)
         if found is None:
             return ""
         alone = f"several files of one step match {printable(self._launch['checkpoint_path'] or '')!r}"

@@ -45,12 +45,14 @@ _PREFIX = re.compile(
     | \[(?:[rR]ank\ ?|r|pid\ ?|[gG][pP][uU]\ ?|[wW]orker\ ?|\d{{1,4}},)\d{{1,9}}\](?::|<\w{{3,6}}>:)?
     | \[[\w.]{{1,60}}(?::\d{{1,9}}(?:/\d{{1,9}}|:[\w.<>]{{1,60}})?|\.py)?\](?=\ {{0,2}}\[?(?:{_LEVEL}|\d{{4}}-|[rR]ank))
     | \[[\w/.-]{{1,80}}\.py:\d{{1,9}}(?::[\w.<>]{{1,60}})?\]
+    | \[process=\d{{1,9}}\](?:\[[a-z]{{1,12}}=[\w.-]{{1,80}}\]){{0,4}}
     | \([A-Za-z]\w{{0,60}}\ pid=[^()]{{1,60}}\)
     | [-|:>]{{1,3}}(?=\ )
     )""",
     re.VERBOSE,
 )
 _PREFIXES_MAX = 10
+_SAVER = re.compile(r"(?:checkpoint\w{0,40}|atomicity)\.py:\d|\[process=\d")  # Orbax: it names steps that it saves
 
 
 def plain(line: bytes) -> str:
@@ -72,6 +74,11 @@ def without_prefix(text: str) -> str:
             break
         at = match.end()
     return text[at:].lstrip(" :")
+
+
+def of_checkpoints(prefix: str) -> bool:
+    """Whether the part of a line that `without_prefix` takes away is of a library that saves and deletes checkpoints."""
+    return _SAVER.search(prefix) is not None
 
 
 def cut(line: bytes) -> str:

@@ -17,7 +17,7 @@ _MESSAGES = ("message", "msg", "event")  # the text of a log record that is JSON
 _RECORD = words(
     "lineno line_number process pid thread levelno timestamp ts created msecs relativecreated _timestamp time_ns rank"
 )
-_NESTED = words("metrics values scalars logs log data losses")  # names that add nothing to those inside
+_NESTED = words("metrics values scalars logs log data losses results")  # names that add nothing to those inside
 _ENTRY = re.compile(
     rf"['\"]([^'\"\n]{{1,250}})['\"] {{0,2}}: {{0,2}}(?:(?:tensor|array|np\.\w{{1,12}})\(\[?)?"
     rf"(['\"]?)({NUMBER})%?\2(?=[,}}\])])"
@@ -59,6 +59,8 @@ def of_json(line: bytes) -> Optional[Object]:
     values = {name: float(value) for name, value in flat.items() if name.lower() not in _RECORD and is_value(value)}
     made = _object(values, all_numbers=len(values) == len(found))
     made.counters = _counters(line.decode(errors="replace"))
+    results = found.get("results")  # StyleGAN: {"results": {"fid50k_full": 9.5}, "metric": "fid50k_full"}
+    made.sure = made.sure or (isinstance(results, dict) and any(measured(name) for name in results if name in values))
     made.message = next((found[key] for key in _MESSAGES if isinstance(found.get(key), str)), "")
     return made
 

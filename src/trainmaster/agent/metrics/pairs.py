@@ -69,7 +69,8 @@ _JOINED = words(
 _UNIT = re.compile(  # a duration or a size is no metric
     r" ?(?:ms|us|ns|s|secs?|seconds?|mins?|minutes?|hours?|hrs?|days?|bytes|[kKMGTP](?:i?[Bb])?)(?![\w/])"
 )
-_BEFORE_CELL = re.compile(r".*(?:[,;|]|: |  | - )", re.DOTALL)
+_BEFORE_CELL = re.compile(r".*(?:[,;|]|: |[.!?] (?<![Aa]vg. )|  | - )", re.DOTALL)
+_BEFORE_CLAUSE = re.compile(r".*[|:;,.!?](?= )", re.DOTALL)  # End of training | test loss  5.20
 _AFTER_CELL = (",", ";", "|", "  ", " - ", " |")
 _QUOTED = re.compile(r"'([A-Za-z][\w./@-]{0,80})'\Z")
 _LIST = re.compile(r" {1,2}[-+]?\d")  # more numbers follow
@@ -85,7 +86,7 @@ _NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
 _BEST = (" at", " from", " in", " was", " is", " best", " best:")
 _HEAD = re.compile(
-    r"(?:^|[|\]\[>-] {0,2}| \()(?:evaluating )?"
+    r"(?:^|[|\]\[>-] {0,2}| \(|\bon )(?:evaluating )?"
     r"(test|testing|val|valid|validation|validating|eval|evaluation|evaluating|dev|(?<=evaluating )train|saving dict)"
     r"(?: (?:set|on|net|results?|metrics?|data|loop)\b[^|:\[]{0,40})?"
     r"(?: {0,2}[:\[\]|]|\)[:,]|(?= (?:epoch|step|iter|num_|for global step)))",
@@ -220,7 +221,7 @@ def pairs(text: str) -> Iterator[Pair]:
             continue
         rest = after.strip()
         pair = Pair(name, value, spaced, start)
-        pair.measured, pair.whole = known, len(gap.strip(" *|,;-").split(" ")) <= 2
+        pair.measured, pair.whole = known, len(_BEFORE_CLAUSE.sub("", gap).strip(" *|,;-").split(" ")) <= 2
         pair.stands_alone = (exact or bool(match[2]) or rest.startswith("%")) and not rest.startswith(_OPERATORS)
         yield pair
 

@@ -14,7 +14,7 @@ import re
 
 from trainmaster.agent.metrics import bars, objects
 from trainmaster.agent.metrics.counting import Steps, TrainerBar
-from trainmaster.agent.metrics.line_text import LINE_MAX, cut, plain, without_prefix
+from trainmaster.agent.metrics.line_text import LINE_MAX, cut, of_checkpoints, plain, without_prefix
 from trainmaster.agent.metrics.pairs import Counter, Pair, counters, head, pairs, round_number, under
 from trainmaster.agent.metrics.pairs import named as named_values
 from trainmaster.agent.metrics.tables import Columns, Rows
@@ -35,7 +35,7 @@ JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one only 
 
 _WORDS = (  # a line without any of these says nothing
     b"step epoch iter episode round loss acc ppl perplex bleu rouge f1 auc iou map mse mae score reward return error rew learn"
-    b" precision recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %|"
+    b" precision recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %| test:"
 )
 _HINTS = _WORDS.split()
 _LOADING = re.compile(
@@ -47,6 +47,9 @@ _SAVING = re.compile(r"(?=[sbi\"])(?:\b(?:sav(?:e|ed|ing)|stopp(?:ed|ing)|stop|b
 _ROW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # below a step
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
+_DEFAULT = re.compile(r"\[default: ?[^]]{0,200}\]\Z")  # a list of options
+_SETTING = re.compile(r"[A-Za-z_]{1,40}: {0,2}\d{1,15}\Z")  # epoch: 4
+_SETS = ("test", "learn")  # names of their own: CatBoost's `0: test: 0.766  best: 0.766 (0)`
 _NO_READING = ("wandb:", "best ", "best_")
 _BLOCK_MAX = 60  # lines
 _WHOLE = re.compile(r"=(\d{1,15})\.0(?=,|$)")  # global_step=794.0
@@ -146,6 +149,8 @@ class Parser:
 
     def _line(self, text: str) -> Found:
         body = without_prefix(text)
+        if len(body) < len(text) and of_checkpoints(text[: len(text) - len(body)]):
+            return None
         best, self._best_follows = self._best_follows, _BEST_FOLLOWS.search(body[-40:]) is not None
         if _RESULTS.match(body):
             self._block = _BLOCK_MAX
@@ -230,12 +235,14 @@ class Parser:
         bracket = body.startswith("[")
         if not bracket and any(one.alone for one in counters(rest[:120])):
             return None  # the number of a process
-        if not any(pair.measured or (bracket and pair.stands_alone) for pair in given):
+        if not any(pair.measured or ((bracket or pair.name in _SETS) and pair.stands_alone) for pair in given):
             return None
         self.rule = "round number"
         return self._steps.choose([counter], True, "")[1], {pair.name: pair.value for pair in reversed(given)}
 
     def _plain(self, body: str, indented: bool) -> Found:
+        if _DEFAULT.search(body) or (indented and _SETTING.match(body)):
+            return None
         given = list(pairs(body))
         said = counters(body)
         valued = any(pair.measured for pair in given)

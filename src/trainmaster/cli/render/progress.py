@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainmaster.agent.metrics.vocabulary import measured
 from trainmaster.cli.render import human
 
 _OF = re.compile(
     r"\b(?:step|iter(?:ation)?|epoch|batch|round)s?\b[\s:=\[(#]{0,4}(\d{1,12})\s*(?:/|of)\s*(\d{1,12})\b", re.IGNORECASE
 )
 _TOTALS = ("steps", "max_steps", "total_steps", "num_steps", "train_steps", "max_iters", "iterations")
+_USUAL = ("loss", "train_loss", "train/loss")
 _WINDOW_S = 60.0
 _TAIL = 4000  # characters of new output that are searched for "x/y"
 
@@ -108,10 +110,13 @@ def last_text(job: Mapping[str, Any], name: str, value: float | None) -> str:
 
 
 def chosen(values: Mapping[str, float | None], primary: str | None) -> tuple[str | None, float | None]:
-    """The metric to show: the primary one, else a loss, else the first by name."""
+    """The metric to show: the primary one, else a loss, else what was measured, else any; the first by name."""
     if primary is not None:
         return (primary, values[primary]) if primary in values else (None, None)
-    for name in ("loss", "train_loss", "train/loss", *sorted(values)):
-        if name in values:
-            return name, values[name]
-    return None, None
+    found = min(values, key=_rank, default=None)
+    return (None, None) if found is None else (found, values[found])
+
+
+def _rank(name: str) -> tuple[int, bool, bool, str]:
+    usual = _USUAL.index(name) if name in _USUAL else len(_USUAL)
+    return usual, "loss" not in name.lower(), not measured(name), name

@@ -85,7 +85,7 @@ def resumed_line(attempt: Mapping[str, Any]) -> str:
         if word == "seen":
             return f"given no checkpoint, but it went on{told}"
         started = attempt.get("number", 1) > 1 and attempt.get("started_s") is not None
-        return "began from the beginning: it was given no checkpoint" if started else ""
+        return "given no checkpoint; it may find files of its own" if started else ""
     if word == "seen":
         return f"resumed from {place}{told}"
     if word == "against":

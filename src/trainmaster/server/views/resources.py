@@ -280,7 +280,8 @@ def notes(job: Job, seen: Mapping[int, resumption.Evidence]) -> list[str]:
     again = [(number, found) for number, found in seen.items() if found.word is resumption.Word.AGAINST]
     taken = job.spec.checkpoint.resume_arguments
     advice = (
-        f"it was started with {taken}: it may count its steps from the beginning with the checkpoint loaded"
+        "checkpoint.resume_arguments were added to its command: "
+        "it may count its steps from the beginning with the checkpoint loaded"
         if taken
         else "if the program takes the checkpoint as an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
     )
