@@ -22,6 +22,7 @@ LINES = {
     "fitness@5 0.45 fitness@10 0.5 on GPU 0": (None, {"value_1": 0.45, "value_2": 0.5}),
     "GPU 0 fitness 0.3 of 1.5": (None, {"fitness": 0.3, "of": 1.5}),
     "\x1b[32mfitness\x1b[0m 0.15 gen 3": (3, {"fitness": 0.15}),
+    "overall log-likelihood is -2.08846 over 1200 frames": (None, {"likelihood": -2.08846}),
     "gen 1 │ fitness 0.15": (1, {"fitness": 0.15}),
 }
 NOTHING = ["", "listening on 127.0.0.1:8080", "saved out/model-3.pt", "version 2", "took 3.5 s", "x" * 10_000]

@@ -173,6 +173,14 @@ def test_every_attempt_is_compared_with_the_one_that_began_from_the_beginning() 
     assert [(number, one.word) for number, one in found.items()] == [(2, SEEN), (3, SEEN)]
 
 
+def test_steps_that_fall_back_in_any_attempt_from_the_beginning_say_nothing() -> None:
+    """CycleGAN counts iterations in each epoch. Its first attempt was killed in epoch 1, so it showed no fall."""
+    second = replace(first(HUNDREDTH, 400, fell_to=100), number=2)
+    third = replace(given(Progress((4, 100, 200), 300, fell_to=100), step=4, at=Progress(HUNDREDTH, 400)), number=3)
+    found = evidence([first(HUNDREDTH, 300), second, third])[3]
+    assert (found.word, found.because) == (UNKNOWN, ("its steps fell back to 100, and they fall back in one attempt too",))
+
+
 def test_a_fork_is_given_a_checkpoint_in_its_first_attempt() -> None:
     forked = replace(given(Progress((51, 52), 60)), number=1)
     assert evidence([forked]) == {1: Evidence(SEEN, ("its first step was 51",))}

@@ -25,6 +25,7 @@ class Candidate(NamedTuple):
     directories: Tuple[str, ...]
     state: State  # signature of every file
     many: bool  # a directory, or a step that may have several files
+    without: FrozenSet[str] = frozenset()  # matches of the same step that belong to an earlier checkpoint
 
     @property
     def name(self) -> str:
@@ -127,7 +128,27 @@ def again(glob: Glob, candidate: Candidate) -> Optional[Candidate]:
     """Scan the same candidate again."""
     if not glob.has_step:
         return _candidate(glob, candidate.key, list(candidate.roots))
-    return next((now for now in candidates(glob) if now.key == candidate.key), None)
+    now = next((now for now in candidates(glob) if now.key == candidate.key), None)
+    return now if now is None or not candidate.without else excluding(glob, now, candidate.without)
+
+
+def excluding(glob: Glob, candidate: Candidate, without: FrozenSet[str]) -> Optional[Candidate]:
+    """The candidate without some of its matches."""
+    left = _candidate(glob, candidate.key, [root for root in candidate.roots if root not in without])
+    return None if left is None else left._replace(without=without)
+
+
+def elsewhere(candidate: Candidate, before: State) -> FrozenSet[str]:
+    """The matches of an earlier checkpoint of this step, if what is new lies in other directories; else empty.
+
+    StyleGAN counts from 0 after a restart, and saves into a new directory: `00001-run/snapshot-000012.pkl`.
+    """
+    new = [path for path, _ in candidate.state if path not in dict(before)]
+    old = [path for path, _ in before]
+    apart = set(before) <= set(candidate.state) and {os.path.dirname(one) for one in new}.isdisjoint(map(os.path.dirname, old))
+    if not new or not apart:
+        return frozenset()
+    return frozenset(root for root in candidate.roots if any(path == root or path.startswith(f"{root}/") for path in old))
 
 
 def _candidate(

@@ -72,6 +72,7 @@ class Collector:
         self._launch = launch
         self._glob: Optional[Glob] = None
         self._committed: Dict[str, State] = {}
+        self._primed: Dict[str, State] = {}  # what was there when this attempt began
         self._before: Dict[str, State] = {}  # the last complete state, by our rules or because the program replaced it
         self._sightings: Dict[str, _Sighting] = {}
         self._unproven: Dict[str, State] = {}  # the format gave no proof: not tried again until it changes
@@ -99,6 +100,7 @@ class Collector:
                 self._shape = candidate.shape if candidate.many else None
             else:
                 self._commit(candidate)
+        self._primed = dict(self._committed)
 
     def _found(self) -> List[Candidate]:
         if not self._launch["checkpoint_path"] or self._launch["node_index"] != 0:
@@ -109,7 +111,17 @@ class Collector:
         if self._glob is None:
             self._glob = Glob(self._launch["checkpoint_path"], self._launch["work"])
         self._unreadable.clear()
-        return candidates(self._glob, self._unread)
+        return [self._own_part(self._glob, one) for one in candidates(self._glob, self._unread)]
+
+    def _own_part(self, glob: Glob, candidate: Candidate) -> Candidate:
+        """Of a step that an earlier attempt saved elsewhere, what this attempt saved."""
+        before = self._primed.get(candidate.key)
+        if not glob.has_step or before is None or candidate.state == before:
+            return candidate
+        from trainmaster.agent.checkpoints.candidate_files import elsewhere, excluding  # noqa: PLC0415  # loaded with the glob
+
+        without = elsewhere(candidate, before)
+        return (excluding(glob, candidate, without) if without else None) or candidate
 
     def _elsewhere(self) -> List[str]:
         """Matches in the private work directory of a node other than node 0: these are not collected."""

@@ -19,6 +19,7 @@ from trainmaster.agent.metrics.line_text import plain
 from trainmaster.agent.metrics.output import LINE_MAX
 from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.patterns import compiled
+from trainmaster.agent.metrics.vocabulary import measured
 from trainmaster.cli.render import human
 from trainmaster.cli.render.line_pattern import suggested
 from trainmaster.cli.session import JOB, Session, offline, remote
@@ -32,6 +33,8 @@ _SHOWN = 10  # lines of each table
 _LATER_MAX = 3
 _SHAPES_MAX = 1000  # different unread lines that are told apart
 _NUMERIC = re.compile(r"[A-Za-z_)\]%] {0,2}[:=] {0,2}[-+]?\d|\d\.\d")
+_NAME = re.compile(r"[A-Za-z][\w@/.-]{0,60}")
+_SEARCHED = 500  # characters
 _DIGITS = re.compile(r"\d+")
 _HEADERS = ("JOB", "METRIC", "POINTS", "FIRST", "LAST", "LOWEST", "HIGHEST", "LAST STEP")
 
@@ -302,8 +305,9 @@ def _told(session: Session, trial: _Trial, everything: bool, pattern: str | None
 
 
 def _advice(trial: _Trial, missed: list[dict[str, Any]], found: bool, given: str | None) -> Iterator[str]:
-    """How to read the most frequent line for which a pattern can be suggested. `given`: the pattern that was tried."""
-    example = next(((one, pattern) for one in missed[:_SHOWN] if (pattern := trial.suggested(one, given))), None)
+    """How to read a frequent line, best one that names something measured. `given`: the pattern that was tried."""
+    likely = sorted(missed, key=lambda one: not any(map(measured, _NAME.findall(one["text"][:_SEARCHED]))))[:_SHOWN]
+    example = next(((one, pattern) for one in likely if (pattern := trial.suggested(one, given))), None)
     if example is None:
         if not found:
             name = "a pattern" if given is None else "another pattern"

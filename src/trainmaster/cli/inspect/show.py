@@ -242,7 +242,8 @@ def _checkpoints(job: dict[str, Any], now_s: float, width: int) -> list[str]:
         known = one["step"] if one["step"] is not None else one.get("at_least")  # a server of an older version does not say
         step = "step ?" if known is None else f"step {'about ' if one['approximate'] else ''}{known}"
         step += "" if known is None or one["step"] is not None else " or later"
-        name = human.middle(one.get("name", ""), width - _CHECKPOINT_WIDTH)
+        name, room = one.get("name", ""), width - _CHECKPOINT_WIDTH
+        name = name if len(name) <= room else f"…{name[1 - room :]}"  # names differ at their end
         told = [human.ago(one["committed_s"], now_s), name, "" if one["good"] else _CORRUPT]
         lines.append(f"  {step:<18} {human.size(one['bytes']):>9}  {'  '.join(filter(None, told))}")
     pattern = _with_step(kept)

@@ -26,6 +26,7 @@ _STEPS = (
     "step", "steps", "iter", "iters", "iteration", "it", "batch", "update", "epoch", "ep", "episode", "generation", "gen",
     "round",
 )  # fmt: skip
+_FILLERS = ("is", "was")  # log-likelihood is -2.5
 _PLACES = ("gpu", "cuda", "device", "rank", "node", "worker", "process", "pid", "seed", "fold", "version")  # no step
 
 
@@ -75,10 +76,13 @@ def _numbers(text: str) -> list[_Number]:
 def _name(before: str) -> str:
     """The word at the end of `before`. Digits may follow its letters."""
     text = before.rstrip(_BETWEEN)
+    if len(before) - len(text) > _BETWEEN_MAX:
+        return ""
     at = len(text)
     while at and (text[at - 1] == "_" or (text[at - 1].isascii() and text[at - 1].isalnum())):
         at -= 1
-    return text[at:].lstrip("_0123456789") if len(before) - len(text) <= _BETWEEN_MAX else ""
+    name = text[at:].lstrip("_0123456789")
+    return _name(text[:at]) if name in _FILLERS and text[:at].strip() else name
 
 
 def _step(text: str, numbers: list[_Number], later: list[list[_Number]]) -> _Number | None:
@@ -115,7 +119,7 @@ def _pattern(text: str, wanted: list[_Number], step: _Number | None, taken: set[
 
 def _begin(text: str, first: _Number) -> int:
     """Where the pattern begins: at the word of its first number, or at the beginning of the text."""
-    return text.rindex(first.name, 0, first.start) if first.name else 0
+    return text.rindex(first.name, 0, first.start) if first.name else 0  # and fillers after it
 
 
 def _between(text: str) -> str:
