@@ -398,28 +398,3 @@ def test_sdk_checkpoints(tmp_path: Path) -> None:
     assert (listed["kind"], [file["path"] for file in listed["files"]]) == ("sdk", ["rank2", "rank3"])
     assert list((tmp_path / "staging").iterdir()) == []
     assert json.loads(json.dumps(staged)) == staged
-
-
-def test_the_same_step_in_a_new_directory_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
-    """StyleGAN: the two became one checkpoint, whose path was the directory of both runs, and the next restart failed."""
-    pattern = "runs/*/snapshot-{step}.json"
-    first = write(tmp_path / "work" / "runs" / "0" / "snapshot-000012.json", '{"step": 12}')
-    os.utime(first, (1, 1))
-    orders = launch(tmp_path, checkpoint_path=pattern, attempt=2)
-    again = collector(orders)
-    write(tmp_path / "work" / "runs" / "1" / "snapshot-000012.json", '{"step": 12, "run": 1}')
-    wait_quiet()
-    staged = again.scan(lambda _: 7, True, frozenset()) + again.scan(lambda _: 7, True, frozenset())
-    assert [(one["name"], one["step"], one["files"]) for one in staged] == [("runs/1/snapshot-000012.json", 12, 1)]
-    assert again.scan(lambda _: 7, True, frozenset()) == []
-
-
-def test_ranks_that_save_into_directories_of_their_own_save_one_checkpoint(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        write(tmp_path / "work" / f"rank{rank}" / "step_12.json", '{"step": 12}')
-    made = collector(launch(tmp_path, checkpoint_path="rank*/step_{step}.json", attempt=2))
-    for rank in (0, 1):
-        write(tmp_path / "work" / f"rank{rank}" / "step_12.json", '{"step": 12, "again": 1}')
-    wait_quiet()
-    staged = made.scan(lambda _: 7, True, frozenset()) + made.scan(lambda _: 7, True, frozenset())
-    assert [(one["name"], one["files"]) for one in staged] == [("rank*", 2)]

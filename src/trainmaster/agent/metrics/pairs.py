@@ -221,9 +221,16 @@ def pairs(text: str) -> Iterator[Pair]:
             continue
         rest = after.strip()
         pair = Pair(name, value, spaced, start)
-        pair.measured, pair.whole = known, len(_BEFORE_CLAUSE.sub("", gap).strip(" *|,;-").split(" ")) <= 2
+        pair.measured, pair.whole = known, _is_whole(gap)
         pair.stands_alone = (exact or bool(match[2]) or rest.startswith("%")) and not rest.startswith(_OPERATORS)
         yield pair
+
+
+def _is_whole(gap: str) -> bool:
+    """Whether nothing but the name is before a value, in its clause."""
+    before = _BEFORE_CLAUSE.match(gap)
+    clause = gap if before is None else gap[before.end() :]
+    return len(clause.strip(" *|,;-").split(" ")) <= 2
 
 
 def _separated(gap: str) -> tuple[str, bool]:

@@ -1,0 +1,50 @@
+"""What a restarted attempt saves of a step that an earlier attempt saved already."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from launches import launch, write
+
+from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints.collect import Collector
+from trainmaster.wire.launch import Launch
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "QUIET_S", 0.03)
+    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+
+
+def collector(orders: Launch) -> Collector:
+    made = Collector(orders)
+    made.prime()
+    made.scan(lambda _: None, True, frozenset())
+    return made
+
+
+def test_the_same_step_in_a_new_directory_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    """StyleGAN: the two became one checkpoint, whose path was the directory of both runs, and the next restart failed."""
+    pattern = "runs/*/snapshot-{step}.json"
+    first = write(tmp_path / "work" / "runs" / "0" / "snapshot-000012.json", '{"step": 12}')
+    os.utime(first, (1, 1))
+    orders = launch(tmp_path, checkpoint_path=pattern, attempt=2)
+    again = collector(orders)
+    write(tmp_path / "work" / "runs" / "1" / "snapshot-000012.json", '{"step": 12, "run": 1}')
+    time.sleep(0.05)  # not waiting for anything: two looks must lie apart
+    staged = again.scan(lambda _: 7, True, frozenset()) + again.scan(lambda _: 7, True, frozenset())
+    assert [(one["name"], one["step"], one["files"]) for one in staged] == [("runs/1/snapshot-000012.json", 12, 1)]
+    assert again.scan(lambda _: 7, True, frozenset()) == []
+
+
+def test_ranks_that_save_into_directories_of_their_own_save_one_checkpoint(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write(tmp_path / "work" / f"rank{rank}" / "step_12.json", '{"step": 12}')
+    made = collector(launch(tmp_path, checkpoint_path="rank*/step_{step}.json", attempt=2))
+    for rank in (0, 1):
+        write(tmp_path / "work" / f"rank{rank}" / "step_12.json", '{"step": 12, "again": 1}')
+    time.sleep(0.05)  # not waiting for anything: two looks must lie apart
+    staged = made.scan(lambda _: 7, True, frozenset()) + made.scan(lambda _: 7, True, frozenset())
+    assert [(one["name"], one["files"]) for one in staged] == [("rank*", 2)]
