@@ -50,6 +50,24 @@ LogisticRegression(C=0.5, max_iter=300).fit(*load_iris(return_X_y=True))
 """
 
 
+FOLDS = """
+import mlflow, numpy as np, xgboost as xgb
+
+mlflow.xgboost.autolog()
+X = np.random.rand(50, 3)
+y = (X[:, 0] > .5).astype(int)
+with mlflow.start_run() as run:
+    xgb.train({"max_depth": 2, "objective": "binary:logistic"}, xgb.DMatrix(X, y), 5, evals=[(xgb.DMatrix(X, y), "train")])
+    for fold, acc in (("a", .5), ("b", .9), ("c", .7)):
+        with mlflow.start_run(nested=True, run_name=fold):
+            mlflow.log_metric("acc", acc, step=1)
+    mine = f"tags.mlflow.parentRunId = '{run.info.run_id}' and metrics.acc > 0.6"
+    found = mlflow.search_runs(filter_string=mine, order_by=["metrics.acc DESC"])
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "train-logloss")
+    print("found", [*found["tags.mlflow.runName"]], [one.step for one in history])
+"""
+
+
 def curve(tm: Tm, job: str, name: str) -> list[list[float]]:
     """(step, value) of a job's metric, as the server keeps it."""
     from trainmaster.client.api import Client  # noqa: PLC0415 - with the environment of this home
@@ -121,6 +139,18 @@ def test_autolog_needs_no_server(tmp_path: Path) -> None:
         kept = [one["path"] for one in tm.json("artifacts", job)]
         assert "model/MLmodel" in kept
         assert not list(tm.work.glob("mlruns*")) + list(tm.work.glob("mlflow.db"))
+
+
+def test_autolog_of_xgboost_keeps_every_step_and_the_model_and_searches_are_answered(tmp_path: Path) -> None:
+    """T1, T6: it kept one step of five and no model; filters and orders were ignored."""
+    with server(tmp_path) as tm:
+        tm.file("folds.py", FOLDS)
+        job = tm.submit("--", "python", "folds.py")
+        shown = tm.ended(job, 240.0)
+        assert shown["state"] == "succeeded", tm("logs", job)
+        assert "found ['b', 'c'] [0, 1, 2, 3, 4]" in tm.ok("logs", job)
+        assert [step for step, _ in curve(tm, job, "train-logloss")] == [0, 1, 2, 3, 4]
+        assert "model/MLmodel" in [one["path"] for one in tm.json("artifacts", job)]
 
 
 def test_a_tracker_that_the_spec_names_is_left_alone_and_that_is_said(tmp_path: Path) -> None:

@@ -1,13 +1,18 @@
 """The run as seen by a script's own `mlflow`: the responses, and what reaches the job's record."""
 
 import math
+import time
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from launches import launch, write
 
+from trainmaster.agent.mlflow import histories
+from trainmaster.agent.mlflow.listener import logged_elsewhere
 from trainmaster.agent.mlflow.run_api import Fault, Runs
 
 ID = "f" * 32
@@ -212,3 +217,116 @@ def test_a_model_is_made_told_of_and_finished() -> None:
     found = script.ok("GET", place)["model"]
     assert (found["info"]["tags"], len(found["data"]["params"])) == ([{"key": "a", "value": "1"}], 2)
     assert script.call("GET", "logged-models/none")[0] == 400
+
+
+def test_the_history_of_a_metric_comes_in_pages() -> None:
+    """T1: `log_model` and XGBoost's autolog ask for it: they kept one step of five, and no model."""
+    script = Script()
+    for step in range(1, 6):
+        script.metric("loss", "NaN" if step == 3 else 1 / step, step)
+    first = script.ok("GET", "metrics/get-history", run_id=ID, metric_key="loss", max_results="3")
+    rest = script.ok("GET", "metrics/get-history", run_id=ID, metric_key="loss", page_token=first["next_page_token"])
+    assert [one["value"] for one in first["metrics"]] == [1.0, 0.5, "NaN"]
+    assert (rest["metrics"][0], "next_page_token" in rest) == ({"key": "loss", "step": 4, "timestamp": 1, "value": 0.25}, False)
+    assert script.ok("GET", "metrics/get-history", run_id=ID, metric_key="never") == {"metrics": []}
+    assert script.call("GET", "metrics/get-history", run_id=ID, metric_key="loss", max_results="x")[0] == 400
+
+
+def test_the_same_point_again_is_no_further_one() -> None:
+    """XGBoost's autolog logs the value of step 0 again for the model: it was counted as that of step 1."""
+    script = Script()
+    for step, time_ms in ((0, 7), (1, 8), (2, 9), (0, 7), (2, 9)):
+        script.ok("POST", "runs/log-metric", run_id=ID, key="loss", value=0.5, timestamp=time_ms, step=step)
+    assert [step for _, step, *_ in script.told()] == [0, 1, 2]
+    assert [one["step"] for one in script.ok("GET", "metrics/get-history", run_id=ID, metric_key="loss")["metrics"]] == [0, 1, 2]
+
+
+def test_a_history_that_is_not_whole_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "_KEPT_MAX", 5)
+    script = Script()
+    script.metric("short", 1.0, 1)
+    for step in range(1, 9):
+        script.metric("long", 1.0, step)
+    assert script.call("GET", "metrics/get-history", run_id=ID, metric_key="long")[0] == 501
+    assert len(script.ok("GET", "metrics/get-history", run_id=ID, metric_key="short")["metrics"]) == 1
+
+
+RUNS = {"a": (0.5, "sgd", "1"), "b": (0.9, "adam", "1"), "c": (None, "Adam W", "2")}
+
+
+def searched(**asked: Any) -> tuple[int, list[str]]:
+    script = Script()
+    for at, (name, (acc, optimizer, fold)) in enumerate(RUNS.items()):
+        tags = [{"key": "mlflow.parentRunId", "value": ID}, {"key": "fold no", "value": fold}]
+        child = script.ok("POST", "runs/create", run_name=name, tags=tags, start_time=at + 1)["run"]["info"]["run_id"]
+        script.ok("POST", "runs/log-parameter", run_id=child, key="opt", value=optimizer)
+        if acc is not None:
+            script.metric("val/acc", acc, 1, child)
+    status, answer = script.call("POST", "runs/search", **asked)
+    return status, [run["info"]["run_name"] for run in answer.get("runs", [])]
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ({}, ["c", "b", "a", "digits-1"]),  # newest first
+        ({"filter": "metrics.`val/acc` > 0.6"}, ["b"]),
+        ({"filter": "metrics.val/acc >= 0.5 and params.opt = 'sgd'"}, ["a"]),
+        ({"filter": "params.opt != \"sgd\""}, ["c", "b"]),
+        ({"filter": "params.opt LIKE 'adam%'"}, ["b"]),
+        ({"filter": "params.opt ILIKE 'adam%'"}, ["c", "b"]),
+        ({"filter": "params.opt LIKE 'a_a%'"}, ["b"]),
+        ({"filter": "params.opt LIKE '%d%'"}, ["c", "b", "a"]),
+        ({"filter": "params.opt LIKE 'd%'"}, []),
+        ({"filter": f"tags.mlflow.parentRunId = '{ID}'", "order_by": ["metrics.`val/acc` DESC"]}, ["b", "a", "c"]),
+        ({"filter": "tags.`fold no` IN ('1', '3')", "order_by": ["attributes.start_time ASC"]}, ["a", "b"]),
+        ({"filter": "attributes.run_name NOT IN ('a', 'b') AND status = 'RUNNING'"}, ["c", "digits-1"]),
+        ({"filter": "tags.\"fold no\" = '2'"}, ["c"]),
+        ({"max_results": 2}, ["c", "b"]),
+        ({"max_results": 2, "page_token": "2"}, ["a", "digits-1"]),
+        ({"run_view_type": "DELETED_ONLY"}, []),
+    ],
+)
+def test_a_search_is_answered_as_asked(asked: dict[str, Any], names: list[str]) -> None:
+    """T6: filter, order and limit were ignored."""
+    assert searched(**asked) == (200, names)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["metrics.acc > 1 OR metrics.acc < 0", "acc > 1", "metrics.acc", "metrics.acc > 'x'", "params.opt > 3 AND", "((", "nowhere.x = 1", "a" * 6000,
+     f"params.opt LIKE '{'x' * 201}'", "metrics.acc > 1 1", "metrics. = 1", "status NOT = 'x'", "params.opt IN ()"],
+)  # fmt: skip
+def test_a_search_that_is_not_understood_is_refused(text: str) -> None:
+    if text == "metrics.acc > 'x'":  # a text is no number: MLflow refuses it, too
+        assert searched(filter=text)[1] == []
+        return
+    assert searched(filter=text)[0] == 501
+    assert searched(order_by=[f"{text} DOWN"])[0] == 501
+
+
+def test_unnamed_runs_of_a_restarted_job_are_new_ones() -> None:
+    """T5: `run-2/acc` of one fold stood beside `run-2/fold` of another."""
+    runs = Runs({"id": ID, "experiment_id": "7", "experiment": "d", "name": "d-1", "params": {}, "tags": {}}, 0, deque(), attempt=2)
+    parent = {"key": "mlflow.parentRunId", "value": ID}
+    runs.answer("GET", "runs/get", {"run_id": ID}, 1)
+    names = [runs.answer("POST", "runs/create", {"tags": [parent], **more}, 1)[1]["run"]["info"]["run_name"] for more in ({}, {"run_name": "fold-1"}, {})]
+    assert names == ["run-2-2", "fold-1", "run-2-4"]
+
+
+def test_models_are_not_searched_by_what_would_be_ignored() -> None:
+    script = Script()
+    assert script.ok("POST", "logged-models/search", experiment_ids=["7"]) == {"models": []}
+    assert script.call("POST", "logged-models/search", filter="name = 'x'")[0] == 501
+
+
+def test_what_other_ranks_log_elsewhere_is_told(tmp_path: Path) -> None:
+    """T10: the calls of rank 1 went to a database in the work directory, and nothing was said."""
+    identity: Any = {"id": ID, "experiment_id": "7", "experiment": "d", "name": "d-1", "params": {}, "tags": {}}
+    orders = launch(tmp_path, run=identity, ranks=2)
+    assert logged_elsewhere(orders, 0.0) == ""
+    write(tmp_path / "work" / "mlflow.db", b"x")
+    assert logged_elsewhere(orders, 0.0).startswith("ranks other than rank 0 logged through mlflow into mlflow.db of the work directory")
+    assert [logged_elsewhere({**orders, **other}, 0.0) for other in ({"ranks": 1}, {"run": None})] == ["", ""]
+    assert logged_elsewhere(orders, time.time() + 10) == ""  # an older one
+    assert logged_elsewhere({**orders, "ranks": 1, "node_index": 1}, 0.0) != ""

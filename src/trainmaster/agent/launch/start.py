@@ -119,7 +119,7 @@ class Startup:
         """Variables of rank 0 that other ranks do not get."""
         if self.launch["run"] is None or self.launch["node_index"] > 0:
             return {}
-        self.mlflow = MlflowListener(self.launch["run"])
+        self.mlflow = MlflowListener(self.launch["run"], self.launch["attempt"])
         return self.mlflow.variables(self.launch["environment"])
 
     @property

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trainmaster.agent.metrics.progress import Progress
     from trainmaster.agent.transport.outbox import Outbox
-    from trainmaster.wire.launch import RunIdentity
+    from trainmaster.wire.launch import Launch, RunIdentity
 
 _BACKLOG = 64
 _FIRST_TELL_S = 0.2  # parameters come in bursts: one report per burst
@@ -29,11 +29,24 @@ _ARTIFACTS = "mlflow"  # below the attempt's directory
 _NEVER_SHOWN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")  # they would take precedence over our token
 
 
+def logged_elsewhere(launch: Launch, since_s: float) -> str:
+    """A warning if other ranks than rank 0 logged through `mlflow`: without an address they write into the work directory."""
+    if launch["run"] is None or (launch["node_index"] == 0 and launch["ranks"] == 1):
+        return ""
+    for name in ("mlruns", "mlflow.db"):
+        path = os.path.join(launch["work"], name)
+        if os.path.exists(path) and os.stat(path).st_mtime >= since_s:
+            there = f"ranks other than rank 0 logged through mlflow into {name} of the work directory"
+            advice = f"log from rank 0 alone, or set {names.ENV_TRACKER} in environment.variables"
+            return f"{there}, which is not in this record: {advice}"
+    return ""
+
+
 class MlflowListener:
     """The listener of one attempt, open until its agent ends. `told` queues what the script logged, for the main loop."""
 
-    def __init__(self, identity: RunIdentity) -> None:
-        self._identity = identity
+    def __init__(self, identity: RunIdentity, attempt: int = 1) -> None:
+        self._identity, self._attempt = identity, attempt
         self._directory = ""
         self._token = os.urandom(24).hex()
         self._socket = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
@@ -79,7 +92,7 @@ class MlflowListener:
         from trainmaster.agent.mlflow.http_server import Server  # noqa: PLC0415 - an HTTP server: only for scripts that call
         from trainmaster.agent.mlflow.run_api import Runs  # noqa: PLC0415 - likewise
 
-        runs = Runs(self._identity, self._base, self.told)
+        runs = Runs(self._identity, self._base, self.told, self._attempt)
         Server(self._socket.detach(), runs, self._token, os.path.join(self._directory, _ARTIFACTS)).serve_forever()
 
     def pass_on(self, progress: Progress, keep: Callable[[int, dict[str, str]], None], outbox: Outbox) -> bool:

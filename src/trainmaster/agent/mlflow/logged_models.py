@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 _STATUS = {1: "LOGGED_MODEL_PENDING", 2: "LOGGED_MODEL_READY", 3: "LOGGED_MODEL_UPLOAD_FAILED"}
 
 
+class NotAnswered(Exception):
+    """The call has a part that would be ignored."""
+
+
 class Models:
     """The models of one attempt. The caller holds a lock around each call."""
 
@@ -30,11 +34,14 @@ class Models:
         return self._places[model_id]
 
     def answer(self, method: str, name: str, body: Body, now_ms: int) -> Body:
-        """JSON answer to a request below `logged-models`. Raises: KeyError for an unknown model or call."""
+        """JSON answer to a request below `logged-models`. Raises: KeyError for an unknown model or call, NotAnswered."""
         parts = name.split("/")[1:]
         if not parts:
             return self._create(body, now_ms)
         if parts == ["search"]:
+            asked = [field for field in ("filter", "order_by", "datasets") if body.get(field)]
+            if asked:
+                raise NotAnswered(f"a search of models by {' and '.join(asked)} is not answered within a job")
             return {"models": list(self._models.values())}
         model = self._models[parts[0]]
         info = model["info"]

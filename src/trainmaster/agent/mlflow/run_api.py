@@ -10,7 +10,9 @@ import hashlib
 import math
 import threading
 
-from trainmaster.agent.mlflow.logged_models import Models
+from trainmaster.agent.mlflow.histories import Histories
+from trainmaster.agent.mlflow.logged_models import Models, NotAnswered
+from trainmaster.agent.mlflow.search import SearchError, matching
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ _PARAMS_MAX, _TAGS_MAX = 2000, 1000
 _VALUE_MAX = 8000  # characters of a parameter or tag, MLflow's own limit
 _NAME_MAX = 250
 _STEP_MAX = 2**63 - 1
+_PAGE_MAX = 25_000  # points of one answer
 _DATA_TAG = "mlflow.data.context"
 _PARENT_TAG, _NAME_TAG = "mlflow.parentRunId", "mlflow.runName"
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # the JSON encoding of protobuf
@@ -59,6 +62,8 @@ class Run:
         self.earlier: dict[str, str] = {}  # from the spec and from earlier attempts
         self.tags: dict[str, str] = {}
         self.latest: dict[str, tuple[int, int, float]] = {}  # step, timestamp, value
+        self.histories = Histories()
+        self.logged: dict[tuple[str, bool], tuple[int, int, float]] = {}  # the last point with a step, and without
         self.step = 0  # the highest logged step
         self.stepless: dict[str, int] = {}  # metric -> values logged at step 0, which may mean "no step"
 
@@ -66,8 +71,9 @@ class Run:
 class Runs:
     """The job's run and the runs that a script created beside it. Thread-safe; new entries are appended to `told`."""
 
-    def __init__(self, identity: RunIdentity, base_step: int, told: deque[tuple[Any, ...]]) -> None:
+    def __init__(self, identity: RunIdentity, base_step: int, told: deque[tuple[Any, ...]], attempt: int = 1) -> None:
         self._identity = identity
+        self._attempt = attempt
         self._base_step = base_step
         self._told = told
         self._lock = threading.Lock()
@@ -82,6 +88,7 @@ class Runs:
             ("POST", "runs/create"): self._create,
             ("POST", "runs/update"): self._update,
             ("POST", "runs/search"): self._search,
+            ("GET", "metrics/get-history"): self._history,
             ("POST", "runs/log-metric"): self._log_metric,
             ("POST", "runs/log-parameter"): self._log_parameter,
             ("POST", "runs/log-batch"): self._log_batch,
@@ -109,6 +116,8 @@ class Runs:
                 return 200, found(body, now_ms)
         except Fault as fault:
             return fault.answer
+        except NotAnswered as error:
+            return Fault(501, "NOT_IMPLEMENTED", str(error)).answer
         except KeyError as missing:
             return invalid(f"{name}: {missing} is missing or not known").answer
 
@@ -156,9 +165,13 @@ class Runs:
         return {"run": _view(run, self._identity["experiment_id"])}
 
     def _further(self, name: str) -> Run:
-        """Create another run beside the job's own, with a unique name."""
+        """Create another run beside the job's own, with a unique name.
+
+        An unnamed one of a restarted job may be any of those before, so it is a new one: `run-2` is not `run-2-2`.
+        """
         number = len(self._runs)
-        base = name.replace("/", "-").strip() or f"run-{number + 1}"
+        unnamed = f"run-{number + 1}" if self._attempt == 1 else f"run-{self._attempt}-{number + 1}"
+        base = name.replace("/", "-").strip() or unnamed
         prefixes = {run.prefix for run in self._runs.values()}
         prefix, again = f"{base}/", 1
         while prefix in prefixes:
@@ -182,7 +195,30 @@ class Runs:
         return {"run_info": _view(run, self._identity["experiment_id"])["info"]}
 
     def _search(self, body: Body, now_ms: int) -> Body:
-        return {"runs": [_view(run, self._identity["experiment_id"]) for run in self._runs.values()]}
+        """The job's runs that the filter selects, in the order that is asked for."""
+        shown = [_view(run, self._identity["experiment_id"]) for run in self._runs.values()]
+        if body.get("run_view_type") == "DELETED_ONLY":
+            shown = []
+        try:
+            found = matching(shown, str(body.get("filter") or ""), [str(one) for one in body.get("order_by") or []])
+        except SearchError as error:
+            raise Fault(501, "NOT_IMPLEMENTED", f"this search is not answered within a job: {error}") from error
+        begin, most = _whole(body, "page_token", 0), _whole(body, "max_results", _RUNS_MAX) or _RUNS_MAX
+        more = {"next_page_token": str(begin + most)} if len(found) > begin + most else {}
+        return {"runs": found[begin : begin + most], **more}
+
+    def _history(self, body: Body, now_ms: int) -> Body:
+        """The values that this attempt has logged, in pages."""
+        run, name = self._run(body), _text(body, "metric_key", _NAME_MAX)
+        begin, most = _whole(body, "page_token", 0), min(_whole(body, "max_results", _PAGE_MAX) or _PAGE_MAX, _PAGE_MAX)
+        points = run.histories.points(name, begin, most + 1)
+        if points is None:
+            words = f"{name} has more values than are kept within a job: after its end, tm metrics has them all"
+            raise Fault(501, "NOT_IMPLEMENTED", words)
+        page = [
+            {"key": name, "step": step, "timestamp": time_ms, "value": _out(value)} for step, time_ms, value in points[:most]
+        ]
+        return {"metrics": page, **({"next_page_token": str(begin + most)} if len(points) > most else {})}
 
     def _log_metric(self, body: Body, now_ms: int) -> Body:
         self._metrics(self._run(body), [body])
@@ -239,6 +275,10 @@ class Runs:
         named = set()
         for metric in given:
             name, value, step = _metric(metric)
+            time_ms = int(metric.get("timestamp") or 0)
+            if time_ms and (step, time_ms, value) == run.logged.get((name, step != 0)):
+                continue  # autolog logs it again for the model; MLflow stores such a point once
+            run.logged[name, step != 0] = (step, time_ms, value)
             if step != 0:
                 named.add(step)
             if step == 0:  # perhaps no step was given: number the values of this metric, from the resumed step on
@@ -248,9 +288,10 @@ class Runs:
             elif step > run.step:
                 run.step = step
             steps.setdefault(step, {})[run.prefix + name] = value
-            before = run.latest.get(name)
+            before, point = run.latest.get(name), (step, time_ms, value)
+            run.histories.add(name, point)
             if before is None or step >= before[0]:
-                run.latest[name] = (step, int(metric.get("timestamp") or 0), value)
+                run.latest[name] = point
         for step, values in steps.items():
             self._told.append(("point", step, values, run is self._main, step in named))
 
@@ -317,6 +358,13 @@ def _metric(body: Body) -> tuple[str, float, int]:
         return name, float(value), number
     except OverflowError as error:
         raise invalid(f"metric {name!r}: its value is too large a number") from error
+
+
+def _whole(body: Body, field: str, default: int) -> int:
+    try:
+        return max(0, int(body.get(field) or default))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid(f"{field} must be a whole number") from error
 
 
 def _text(body: Body, field: str, longest: int) -> str:

@@ -12,6 +12,7 @@ from collections import deque
 
 from trainmaster.agent.artifacts import keep
 from trainmaster.agent.metrics.progress import LONG_S
+from trainmaster.agent.mlflow.listener import logged_elsewhere
 from trainmaster.agent.processes.process_tree import descendants, open_for_writing
 from trainmaster.agent.supervise.peers import Peers
 from trainmaster.wire.names import printable
@@ -80,6 +81,8 @@ class StoreWorker:
             self._put("overlooked", well)
         if self._launch["artifacts"]:
             self._put("artifacts", well)
+        if self._launch["ranks"] * self._launch["nodes"] > 1:
+            self._put("tracked")
 
     def give_up(self) -> None:
         """Stop to collect: the directories no longer belong to this attempt."""
@@ -156,6 +159,10 @@ class StoreWorker:
             self._warn_elsewhere()
         elif what == "overlooked":
             self._warn_overlooked(work[0])
+        elif what == "tracked":
+            text = logged_elsewhere(self._launch, self._began_s)
+            if text:
+                self.results.append(("warned", {"topic": f"mlflow of n{self._launch['node_index']}", "text": text}))
         elif what == "checkpoint":
             rank, message = work
             step = message.get("step")
