@@ -58,10 +58,29 @@ def test_a_patch_can_be_applied_and_is_bounded(tmp_path: Path) -> None:
     assert not patch.cut
     subprocess.run(["git", "apply", "-R"], cwd=root, input=patch.data, check=True)
     assert (root / "train.py").read_text() == "print(1)\n"
-    write(root / "train.py", "x = 1\n" * 400_000)
+    write(root / "train.py", "x = 1\n" * 1_500_000)
     long = git.Differ(str(root)).patch()
     assert long is not None
     assert (long.cut, long.bytes > git.DIFF_MAX_BYTES >= len(long.data), long.data[-1:]) == (True, True, b"\n")
+
+
+def test_a_patch_has_binary_files_and_bytes_of_any_encoding(tmp_path: Path) -> None:
+    """T8: a changed picture or a latin-1 source made a patch that could not be applied."""
+    root = repository(tmp_path / "a")
+    before = {"b.bin": bytes(range(256)), "l.txt": b"caf\xe9 = 1\n", "crlf.txt": b"a\r\n"}
+    after = {"b.bin": bytes(reversed(range(256))), "l.txt": b"caf\xe9 = 2\n", "crlf.txt": b"b\r\n"}
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for files in (before, after):
+        for name, data in files.items():
+            (root / name).write_bytes(data)
+        if files is before:
+            subprocess.run(["git", "add", "."], cwd=root, check=True)
+            subprocess.run(["git", *author, "commit", "-qm", "two"], cwd=root, check=True)
+    patch = git.Differ(str(root)).patch()
+    assert patch is not None
+    subprocess.run(["git", "clone", "-q", str(root), str(tmp_path / "b")], check=True)
+    subprocess.run(["git", "apply"], cwd=tmp_path / "b", input=patch.data, check=True)
+    assert {name: (tmp_path / "b" / name).read_bytes() for name in after} == after
 
 
 def test_the_remote_of_a_work_tree_is_its_repository_s(tmp_path: Path) -> None:
@@ -173,7 +192,7 @@ def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
         "environments": {"e" * 64: record},
     }  # fmt: skip
     lines = draw(found)
-    assert f"  git diff     dddddddddddd, {human.size(2_000_000)}, of which the beginning is kept; print it: --diff" in lines
+    assert f"  git diff     dddddddddddd, {human.size(2_000_000)}; too large to be kept whole" in lines
     assert "  data         train: s3://x (its version is unknown)" in lines
     assert "    a==1  (in place: its code may have changed since)" in lines
     assert lines[-1] == "  environment  not recorded: it had not begun, or its agent was killed"

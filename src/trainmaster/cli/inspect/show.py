@@ -74,7 +74,7 @@ def _provenance(session: Session, job: str, diff: bool) -> None:
         found = client.provenance(job)
         out.value({**found, "diff": patch.getvalue().decode(errors="replace")} if diff else found)
     elif diff:
-        out.raw(patch.getvalue().decode("utf-8", "surrogateescape"))
+        out.file(patch.getvalue())
     else:
         for line in draw(client.provenance(job)):
             out.data(line)

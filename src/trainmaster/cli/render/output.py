@@ -56,6 +56,15 @@ class Output:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
+    def file(self, data: bytes) -> None:
+        """Print a file: unchanged, unless it goes to a terminal, where invalid UTF-8 is shown as `\\xff`."""
+        if self.terminal:
+            self.raw(data.decode("utf-8", "surrogateescape"))
+            return
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
     def value(self, value: Any) -> None:
         """Print one JSON value, indented on a terminal, else on one line."""
         sys.stdout.write(self._as_json(value, 2 if self.terminal else None) + "\n")

@@ -54,8 +54,8 @@ def _submitted(found: dict[str, Any], origin: dict[str, Any], code: dict[str, An
     if origin["git_remote"]:
         told["git remote"] = origin["git_remote"]
     if origin["git_diff"]:
-        cut = ", of which the beginning is kept" if origin["git_diff_cut"] else ""
-        told["git diff"] = f"{origin['git_diff'][:12]}, {human.size(origin['git_diff_bytes'])}{cut}; print it: --diff"
+        kept = "too large to be kept whole" if origin["git_diff_cut"] else "print it: --diff"
+        told["git diff"] = f"{origin['git_diff'][:12]}, {human.size(origin['git_diff_bytes'])}; {kept}"
     elif origin["git_dirty"]:
         told["git diff"] = "none: only untracked files differ; they are in the code copy"
     told["code"] = "in place, not copied" if code["in_place"] else (code["digest"] or "none")

@@ -10,8 +10,8 @@ from typing import IO, NamedTuple
 from trainmaster.client.code_copy.listing import GIT, git_environment
 from trainmaster.model.redaction import without_credentials
 
-DIFF_MAX_BYTES = 1024 * 1024  # stored part of a patch; the code copy has the files themselves
-_DIFF = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative")
+DIFF_MAX_BYTES = 8 * 1024 * 1024  # stored part of a patch; the code copy has the files themselves
+_DIFF = ("diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative")
 _PLAIN = ("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false")  # the format for `git apply`, whatever is configured
 _SECTION = r'\[\s*(?P<name>[\w.-]+)(?:\s+"(?P<sub>[^"]*)")?\s*\]'
 _READ_BYTES = 1 << 16
@@ -60,13 +60,13 @@ class Differ:
 
 def _bounded(stream: IO[bytes]) -> tuple[bytes, int]:
     """The beginning of a stream in whole lines, and its total length."""
-    kept, size = b"", 0
+    kept, size = bytearray(), 0
     while part := stream.read(_READ_BYTES):
         kept += part[: max(0, DIFF_MAX_BYTES - size)]
         size += len(part)
         if size > _COUNTED_MAX_BYTES:
             break
-    return (kept if size <= DIFF_MAX_BYTES else kept[: kept.rfind(b"\n") + 1]), size
+    return bytes(kept if size <= DIFF_MAX_BYTES else kept[: kept.rfind(b"\n") + 1]), size
 
 
 def recorded(root: str, commit: str | None, patch: Patch | None) -> dict[str, object]:

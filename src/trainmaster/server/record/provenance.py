@@ -97,11 +97,17 @@ def check_diff(services: Services, name: str | None) -> None:
 )
 async def store_diff(request: Request, sha256: Annotated[str, Path(max_length=64)]) -> bodies.Json:
     """The patch from a commit to the work directory, named by the SHA-256 of its bytes."""
-    data = b"".join(await bodies.read(request, "the patch"))
+    pieces = await bodies.read(request, "the patch")
+    size = await STORES.run(_store_diff, runtime.of(request).services, sha256, pieces)
+    return bodies.Json({"digest": sha256, "bytes": size})
+
+
+def _store_diff(services: Services, sha256: str, pieces: list[bytes]) -> int:
+    data = b"".join(pieces)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise UsageError("the patch's SHA-256 differs from its name", "name it by the digest of its bytes")
-    await STORES.run(runtime.of(request).services.blobs.put, diff_blob(sha256), data)
-    return bodies.Json({"digest": sha256, "bytes": len(data)})
+    services.blobs.put(diff_blob(sha256), data)
+    return len(data)
 
 
 @router.get(
@@ -153,6 +159,9 @@ def read_diff(services: Services, job: Job) -> bytes:
     if origin.git_diff is None:
         changed = "untracked files are in the code copy" if origin.git_dirty else "nothing differed"
         raise NotFoundError(f"{job.id} has no patch: it was run from commit {origin.git_commit[:12]}; {changed}")
+    if origin.git_diff_cut:
+        said = f"the patch of {job.id} was too large to be stored whole ({origin.git_diff_bytes:,} bytes)"
+        raise NotFoundError(said, "the code copy has the files themselves: they are in its work directory")
     try:
         with services.blobs.open(diff_blob(origin.git_diff)) as file:
             return file.read()

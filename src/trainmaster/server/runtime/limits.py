@@ -20,7 +20,7 @@ _BY_ROUTE: Mapping[tuple[str, str], int] = {
     ("POST", "/cluster/plan"): 2 * MIB,
     ("POST", "/code/missing"): 32 * MIB,  # a tree of 100,000 files
     ("POST", "/code"): 100 * MIB,  # spooled to disk, not held in memory
-    ("PUT", "/provenance/diffs/{sha256}"): 2 * MIB,
+    ("PUT", "/provenance/diffs/{sha256}"): 10 * MIB,
     ("POST", "/notes"): 128 * KIB,
     ("POST", "/tokens"): 16 * KIB,
     ("POST", "/jobs/{ref}/exec"): 256 * KIB,
