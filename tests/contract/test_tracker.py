@@ -308,6 +308,21 @@ def test_a_run_that_the_tracker_falls_over_holds_up_no_other(begun: bool) -> Non
         assert made.mirror.troubled() == {}
 
 
+def test_a_run_that_the_tracker_does_not_take_holds_up_no_other() -> None:
+    """T3: one experiment was deleted in MLflow, and nothing was mirrored any more."""
+    with world() as made:
+        made.tracker.refused.add("a-1")
+        for job in made.attempts:
+            made.report(job, [1, 2], 0.5)
+        made.until_quiet()
+        assert made.mirrored("b-1") == [("loss", 1), ("loss", 2)]
+        assert made.tracker.runs.keys() == {"run1"}
+        known = made.mirror._known("a-1")
+        assert known is not None
+        assert known.fault == "the experiment of a-1 was deleted"
+        assert made.mirror.lag().points == 0
+
+
 def test_a_bad_run_is_tried_less_and_less_often_and_what_heals_one_may_heal_all() -> None:
     with world() as made:
         tries: list[str] = []

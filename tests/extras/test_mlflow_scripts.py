@@ -163,3 +163,19 @@ def test_a_tracker_that_the_spec_names_is_left_alone_and_that_is_said(tmp_path: 
         assert any(own in note for note in shown["notes"])
         client = MlflowClient(own)
         assert [run.data.metrics for run in client.search_runs(["0"])] == [{"loss": 1.0}]
+
+
+def test_an_experiment_that_a_person_deleted_stays_deleted_and_others_are_mirrored(tmp_path: Path) -> None:
+    """T3: it stopped the mirror of all runs, and a restart restored it."""
+    with server(tmp_path, "--mlflow") as tm:
+        command = ("--", "python", "-c", "print('step 1: loss 0.5')")
+        first = tm.submit("--experiment", "gone", *command)
+        client = MlflowClient(json.loads((tm.home.root / "server.json").read_text())["mlflow_url"])
+        found = deadline(lambda: finished(client, first), "the run to be finished in MLflow", 240.0, 1.0)
+        client.delete_experiment(found.info.experiment_id)
+        lost = tm.submit("--experiment", "gone", *command)
+        other = tm.submit("--experiment", "kept", *command)
+        deadline(lambda: finished(client, other), "the other run to be finished in MLflow", 240.0, 1.0)
+        said = deadline(lambda: tm.show(lost)["runs"].get("mlflow"), "why it is not mirrored", 60.0, 0.5)
+        assert said.startswith("(not mirrored: ")
+        assert client.get_experiment(found.info.experiment_id).lifecycle_stage == "deleted"

@@ -29,9 +29,12 @@ class MirrorFile:
 
     def urls(self, job: str) -> dict[str, str]:
         """Where a job's runs can be viewed: tracker -> URL or directory."""
-        query = select(_run.c.sink, _run.c.url).where(_run.c.job == job).order_by(_run.c.sink)
+        query = select(_run.c.sink, _run.c.url, _run.c.fault).where(_run.c.job == job).order_by(_run.c.sink)
         with self.database.reading() as connection:
-            return {row.sink: row.url for row in connection.execute(query)}
+            return {
+                row.sink: row.url if row.fault is None else " ".join(filter(None, (row.url, f"(not mirrored: {row.fault})")))
+                for row in connection.execute(query)
+            }
 
     def close(self) -> None:
         """Close the file."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.ports.tracker import Begun, Run, RunGoneError, RunPoint, RunStatus, RunTroubledError, Tracker
+from trainmaster.ports.tracker import Begun, Run, RunGoneError, RunPoint, RunRefusedError, RunStatus, RunTroubledError, Tracker
 from trainmaster.wire.runs import TAG_RUN, run_id
 
 Rows = dict[str, list[tuple[int, float]]]
@@ -118,11 +118,14 @@ class MemoryTracker:
     rows: dict[str, list[RunPoint]] = field(default_factory=dict)
     made: int = 0
     bad: set[str] = field(default_factory=set)  # jobs on whose runs it fails
+    refused: set[str] = field(default_factory=set)  # jobs of which it takes no run
 
     def begin(self, run: Run) -> Begun:
         """Find or create the run by its id."""
         self.trouble("begin")
         self._must_be_well(run.job)
+        if run.job in self.refused:
+            raise RunRefusedError(f"the experiment of {run.job} was deleted")
         ref = next((ref for ref, known in self.runs.items() if known.id == run.id), None)
         if ref is None:
             self.made += 1

@@ -141,6 +141,8 @@ class Follower:
             known = self._brought_up(job_id)
         except RunTroubledError as error:
             return self._pause_and_keep(job_id, error)
+        except RunRefusedError as error:  # it cannot be created: others can
+            return self._give_up(self._known(job_id) or Mirrored(job_id, "", ""), error)
         if known is not None and known.fill_upto is None and not self._is_over(known):
             self._backoff.recover(job_id)
         return known

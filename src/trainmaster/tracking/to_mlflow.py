@@ -131,8 +131,8 @@ class MlflowTracker:
             if found is None:
                 self._experiments[name] = self._client.create_experiment(name)
             else:
-                if found.lifecycle_stage == "deleted":
-                    self._client.restore_experiment(found.experiment_id)
+                if found.lifecycle_stage == "deleted":  # by a person: it stays so
+                    raise RunRefusedError(f"the experiment {name} was deleted in MLflow", "restore it there, or name another")
                 self._experiments[name] = found.experiment_id
         return self._experiments[name]
 
