@@ -10,6 +10,7 @@ from typing import Any
 import click
 from page import HEADER, described, table
 from page_client import client_page
+from page_mlflow import mlflow_page
 from page_rest import rest_page
 from page_sdk import sdk_page
 
@@ -223,6 +224,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors_page,
     "events.md": events_page,
     "rest.md": rest_page,
+    "mlflow.md": mlflow_page,
     "sdk.md": sdk_page,
     "client.md": client_page,
 }

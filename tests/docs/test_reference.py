@@ -26,7 +26,7 @@ def generator() -> ModuleType:
 
 @pytest.mark.parametrize(
     "page",
-    ["cli.md", "spec.md", "cluster.md", "errors.md", "events.md", "life-cycle.md", "rest.md", "sdk.md", "client.md"],
+    ["cli.md", "spec.md", "cluster.md", "errors.md", "events.md", "life-cycle.md", "rest.md", "sdk.md", "client.md", "mlflow.md"],
 )
 def test_the_reference_is_current(page: str) -> None:
     written = ROOT / "docs" / "reference" / page

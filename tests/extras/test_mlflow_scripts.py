@@ -10,7 +10,9 @@ import pytest
 pytest.importorskip("mlflow")
 pytest.importorskip("sklearn")
 
+import mlflow
 from mlflow import MlflowClient
+from mlflow.server.handlers import get_endpoints
 from running import Tm, kill, server
 from waiting import deadline
 
@@ -179,3 +181,13 @@ def test_an_experiment_that_a_person_deleted_stays_deleted_and_others_are_mirror
         said = deadline(lambda: tm.show(lost)["runs"].get("mlflow"), "why it is not mirrored", 60.0, 0.5)
         assert said.startswith("(not mirrored: ")
         assert client.get_experiment(found.info.experiment_id).lifecycle_stage == "deleted"
+
+
+def test_the_page_of_calls_lists_those_of_this_mlflow() -> None:
+    version, *listed = (Path(__file__).parents[2] / "docs" / "mlflow_calls.txt").read_text().splitlines()
+    calls = set()
+    for path, _, methods in get_endpoints():
+        if "/ajax-api/" not in path and path.startswith("/api/"):
+            name = path.split("/", 3)[3]
+            calls |= {f"{method} {name}" for method in methods if name.startswith(("mlflow/", "mlflow-artifacts/"))}
+    assert (version, set(listed)) == (mlflow.__version__, calls)

@@ -34,7 +34,7 @@ class Models:
         return self._places[model_id]
 
     def answer(self, method: str, name: str, body: Body, now_ms: int) -> Body:
-        """JSON answer to a request below `logged-models`. Raises: KeyError for an unknown model or call, NotAnswered."""
+        """JSON answer to a request below `logged-models`. Raises: KeyError for an unknown model, NotAnswered."""
         parts = name.split("/")[1:]
         if not parts:
             return self._create(body, now_ms)
@@ -57,7 +57,7 @@ class Models:
         elif call == ("POST", "params"):
             model["data"]["params"] += body.get("params") or []
         elif call != ("GET",):
-            raise KeyError(f"{method} {name}")
+            raise NotAnswered(f"{method} {name} is not answered within a job")
         return {"model": model}
 
     def _create(self, body: Body, now_ms: int) -> Body:
