@@ -15,9 +15,9 @@ CALLS = Path(__file__).with_name("mlflow_calls.txt")
 _RUN = "f" * 32
 _TEXT = """# MLflow's calls within a job
 
-A script's own `mlflow` calls are answered by the job's agent, from memory: [MLflow scripts](../howto/mlflow-scripts.md). This page
-lists the calls of MLflow {version} and what answers each. A rejected call is answered with status 501 and a text that says what to
-configure: `MLFLOW_TRACKING_URI` in the spec's `environment.variables`, or `MLFLOW_REGISTRY_URI` for the model registry.
+A script's own `mlflow` calls are answered by the job's agent, from memory: [MLflow scripts](../howto/mlflow-scripts.md). This
+page lists the calls of MLflow {version} and what answers each. A rejected call is answered with status 501 and a text that says
+what to configure: `MLFLOW_TRACKING_URI` in the spec's `environment.variables`, or `MLFLOW_REGISTRY_URI` for the model registry.
 """
 
 
@@ -33,11 +33,12 @@ def mlflow_page() -> str:
             answered.append((f"`{method} {path.removeprefix('mlflow/')}`", by))
         else:
             rejected[path.removeprefix("mlflow/").split("/")[0]] += 1
+    others = [(f"`{name}/…`", str(count)) for name, count in sorted(rejected.items())]
     parts = [
         HEADER,
         _TEXT.format(version=version),
         f"## Answered\n\n{table(('call', 'by'), answered)}",
-        f"## Rejected\n\n{table(('calls', 'number'), [(f'`{name}/…`', str(count)) for name, count in sorted(rejected.items())])}",
+        f"## Rejected\n\n{table(('calls', 'number'), others)}",
     ]
     return "\n".join(parts)
 
