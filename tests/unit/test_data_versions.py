@@ -65,6 +65,22 @@ def test_a_link_counts_as_what_it_leads_to_and_one_that_leads_nowhere_not(tmp_pa
     assert version(tmp_path, "linked")["digest"] == version(tmp_path, "plain")["digest"] == version(tmp_path, "by-link")["digest"]
 
 
+def test_links_to_directories_are_followed_and_circles_are_not(tmp_path: Path) -> None:
+    """T4: what a linked directory had was in no digest, so changed data was called equal."""
+    outside = tmp_path / "outside" / "deep" / "x.bin"
+    for path in (outside, tmp_path / "data" / "a.txt"):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"1")
+    (tmp_path / "data" / "linked").symlink_to(tmp_path / "outside")
+    (tmp_path / "data" / "again").symlink_to(tmp_path / "outside")
+    (tmp_path / "outside" / "deep" / "circle").symlink_to(tmp_path / "outside")
+    (tmp_path / "data" / "self").symlink_to(tmp_path / "data")
+    before = version(tmp_path, "data")
+    assert (before["files"], before["exact"]) == (3, True)
+    outside.write_bytes(b"2")
+    assert version(tmp_path, "data")["digest"] != before["digest"]
+
+
 def test_beyond_the_bound_names_sizes_and_times_count_and_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path / "data")
     monkeypatch.setattr(data, "BYTES_MAX", 3)

@@ -1,7 +1,7 @@
 """Looks up and fingerprints a spec's `data` at submit, so that a run can be reproduced.
 
-A fingerprint is exact up to `BYTES_MAX`: the SHA-256 over all paths and contents. Beyond that it covers paths, sizes and
-modification times, and is marked as not exact. URLs are recorded unchanged.
+A fingerprint is exact up to `BYTES_MAX`: the SHA-256 over all paths and contents. Beyond that, or if a directory cannot be read, it
+covers paths, sizes and modification times, and is marked as not exact. URLs are recorded unchanged.
 """
 
 import hashlib
@@ -52,11 +52,12 @@ def _fingerprint(path: str) -> dict[str, Any]:
     """Digest, exactness and size of a file, or of all files below a directory."""
     real = os.path.realpath(path)
     root = real if os.path.isdir(real) else os.path.dirname(real)
-    names = [os.path.basename(real)] if root != real else sorted(_below(root))
+    unread: list[str] = []
+    names = [os.path.basename(real)] if root != real else sorted(_below(root, unread))
     statuses = {name: os.stat(os.path.join(root, name)) for name in names if os.path.exists(os.path.join(root, name))}
     regular = {name: status for name, status in statuses.items() if stat.S_ISREG(status.st_mode)}
     size = sum(status.st_size for status in regular.values())
-    exact = size <= BYTES_MAX and len(names) < FILES_MAX
+    exact = size <= BYTES_MAX and len(names) < FILES_MAX and not unread
     digests, digest = Digests(root, _CACHE), hashlib.sha256()
     for name, status in regular.items():
         shown = name if root == real else ""  # the name of a single file is not part of its content
@@ -76,13 +77,38 @@ def _content(digests: Digests, root: str, name: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _below(root: str) -> Iterator[str]:
-    """Relative paths of the files below a directory, at most `FILES_MAX`."""
-    seen = 0
-    for directory, inner, files in os.walk(root):
-        inner.sort()
-        for name in sorted(files):
+def _below(root: str, unread: list[str]) -> Iterator[str]:
+    """Relative paths of the files below a directory, at most `FILES_MAX`. Links to directories are followed, but in no circle.
+
+    `unread` gets the directories that cannot be read.
+    """
+    seen, left = 0, [("", frozenset((_identity(root),)))]
+    while left:
+        inside, above = left.pop()
+        try:
+            entries = sorted(os.scandir(os.path.join(root, inside)), key=lambda entry: entry.name)
+        except OSError:
+            unread.append(inside)
+            continue
+        further = []
+        for entry in entries:
             if seen == FILES_MAX:
                 return
             seen += 1
-            yield os.path.relpath(os.path.join(directory, name), root)
+            name = os.path.join(inside, entry.name)
+            try:
+                directory = entry.is_dir()
+            except OSError:
+                directory = False  # a link that cannot be followed
+            if not directory:
+                yield name
+                continue
+            identity = _identity(os.path.join(root, name))
+            if identity not in above:
+                further.append((name, above | {identity}))
+        left += reversed(further)
+
+
+def _identity(directory: str) -> tuple[int, int]:
+    status = os.stat(directory)
+    return status.st_dev, status.st_ino
