@@ -1,7 +1,7 @@
 """Looks up and fingerprints a spec's `data` at submit, so that a run can be reproduced.
 
-A fingerprint is exact up to `BYTES_MAX`: the SHA-256 over all paths and contents. Beyond that, or if a directory cannot be read, it
-covers paths, sizes and modification times, and is marked as not exact. URLs are recorded unchanged.
+A fingerprint is exact up to `BYTES_MAX`: the SHA-256 over all paths and contents. Beyond that, or if a directory cannot be
+read, it covers paths, sizes and modification times, and is marked as not exact. URLs are recorded unchanged.
 """
 
 import hashlib
