@@ -97,11 +97,12 @@ def differences(found: Mapping[str, Any], width: int | None = None) -> list[str]
             lines.append(f"  … and {len(rows) - _ROWS} more: --json has all")
         lines += _named(lone, ids, section == "packages", width)
     if not any(not one["equal"] for one in found["differences"]):
-        known = "" if not found["unknown"] else ", as far as it is known"
+        known = ", as far as it is known" if found["unknown"] or found.get("not_compared") else ""
         lines += ["", f"Nothing differs{known}: spec, parameters, code, packages and hardware are the same."]
     for section, lacking in found["unknown"].items():
         who = "any of them" if len(lacking) == len(ids) else ", ".join(lacking)
         lines.append(f"Not compared: {SECTIONS[section].lower()}, of which nothing is recorded for {who}")
+    lines += [f"Not compared: {what}" for what in found.get("not_compared", ())]  # a server of an older version does not say
     return lines
 
 

@@ -76,9 +76,11 @@ def _differences(found: Mapping[str, Any], ids: Sequence[str]) -> list[str]:
         if rows:
             parts.append(f"<h2>{title}</h2>{table(('', *ids), rows)}")
     if not any(not one["equal"] for one in found["differences"]):
-        parts.append("<p>Nothing differs.</p>")
+        known = ", as far as it is known" if found["unknown"] or found.get("not_compared") else ""
+        parts.append(f"<p>Nothing differs{known}.</p>")
     for section, lacking in found["unknown"].items():
         parts.append(f"<p>Not compared: {SECTIONS[section].lower()}; nothing is recorded for {escape(', '.join(lacking))}.</p>")
+    parts += [f"<p>Not compared: {escape(what)}.</p>" for what in found.get("not_compared", ())]
     return parts
 
 

@@ -12,13 +12,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import StringConstraints
 
 from trainmaster.blobs.code import object_name, tree_name
-from trainmaster.errors import NotFoundError, TrainmasterError, UsageError
+from trainmaster.errors import DamagedError, NotFoundError, TrainmasterError, UsageError
 from trainmaster.model.job import Job
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NAMES_MAX, TEXT_MAX, Metric
 from trainmaster.server.record.curves import Curves
 from trainmaster.server.record.differences import Compared, Run, compare
 from trainmaster.server.record.divergence import compared
+from trainmaster.server.record.not_compared import not_compared
 from trainmaster.server.record.provenance import environment
 from trainmaster.server.record.ranking import MetricRanking, point_view, rank_metrics
 from trainmaster.server.runtime import runtime
@@ -68,6 +69,7 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     answer = {
         "jobs": [_run_view(job) for job in jobs],
         **_fields(compare(runs, query.all)),
+        "not_compared": not_compared(jobs),
         "metrics": [
             {**_ranking_view(one), "diverged": compared(services.metrics, ids, last, one.name)}
             for one in stand
@@ -128,7 +130,7 @@ def _tree(services: Services, digest: str) -> Tree | None:
     try:
         with services.blobs.open(tree_name(digest)) as file:
             tree: Tree = json.loads(file.read())
-    except (NotFoundError, ValueError):
+    except (NotFoundError, DamagedError, ValueError):
         return None
     return tree
 

@@ -57,6 +57,11 @@ def _unequal_job(job: Job) -> Iterator[str]:
         yield f"code: it ran in {job.origin.directory} itself and will use what is there now"
     elif job.code.linked:
         yield f"files: {job.code.linked} paths were linked, not copied, and are read as they are now"
+    for name, place in job.origin.editable.items():
+        yield f"package {name}: it is imported from {redaction.text(place)} and will be what is there now"
+    path = {**job.origin.variables, **job.spec.environment.variables}.get("PYTHONPATH")
+    if path:
+        yield f"PYTHONPATH: what {redaction.text(path)} has now is read"
     restarts = job.restarts_program + job.restarts_infrastructure
     if restarts:
         times = "once" if restarts == 1 else f"{restarts} times"

@@ -37,6 +37,7 @@ class Comparison(BaseModel):
         "field, values (null: a run has none), equal"
     )
     unknown: dict[str, list[str]] = Field(description="section -> runs that did not record it")
+    not_compared: list[str] = Field(description="what a run could read and the comparison does not look at, with the reason")
     metrics: list[dict[str, Any]] = Field(
         description="name, mode, primary, equal, winner (index), last, best: {step, value}, diverged: as of a job, null: finite"
     )

@@ -1,0 +1,40 @@
+"""What a comparison of jobs does not look at, because nothing of it is recorded, or not its bytes. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from trainmaster.model.job import Job
+from trainmaster.model.redaction import text
+
+_NAMED_MAX = 3
+
+
+def not_compared(jobs: Sequence[Job]) -> list[str]:
+    """Each as a clause with its reason: `data train of a-1: it is at a URL`."""
+    found: dict[str, list[str]] = {}
+    for job in jobs:
+        for what in _of(job):
+            found.setdefault(what, []).append(job.id)
+    return [_among(what, ids, len(jobs)) for what, ids in found.items()]
+
+
+def _of(job: Job) -> Iterator[str]:
+    if job.code.linked:
+        yield "files that were linked to the work directory, not copied"
+    versions = {version.name: version for version in job.data}
+    for name in job.spec.data:
+        version = versions.get(name)
+        if version is None or version.digest is None:
+            yield f"data {name}: only its address is recorded"
+        elif not version.exact:
+            yield f"data {name}: only names, sizes and times are compared, because it is large or cannot be read whole"
+    for name, place in job.origin.editable.items():
+        yield f"package {name}, imported from {text(place)} and not from the copy"
+    path = {**job.origin.variables, **job.spec.environment.variables}.get("PYTHONPATH")
+    if path:
+        yield f"what PYTHONPATH leads to: {text(path)}"
+
+
+def _among(what: str, ids: Sequence[str], jobs: int) -> str:
+    if len(ids) == jobs:
+        return what
+    return f"{what} ({', '.join(ids[:_NAMED_MAX])}{', …' if len(ids) > _NAMED_MAX else ''})"
