@@ -1,5 +1,6 @@
 """The laws of the blob store, on a directory and on another file system of fsspec, and what is damaged in any of them."""
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from trainmaster.blobs.cache import Cache
 from trainmaster.blobs.cached_store import CachedBlobs
 from trainmaster.blobs.fs import FsBlobs
-from trainmaster.errors import DamagedError
+from trainmaster.errors import DamagedError, NotFoundError
 from trainmaster.ports.blobs import Blobs
 from trainmaster.testing.blobs_contract import BlobsContract, read
 
@@ -62,3 +63,21 @@ def test_what_was_proven_is_read_again_when_its_file_has_changed(tmp_path: Path)
     place.write_bytes(b"print(2)\n")
     os.utime(place, ns=(times.st_atime_ns, times.st_mtime_ns))  # size and time as before
     assert blobs.exists([NAMES[0]]) == [False]
+
+
+def test_what_is_no_file_or_cannot_be_read_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe in a blob's place held up every submit."""
+    blobs = FsBlobs(tmp_path / "blobs")
+    place = tmp_path / "blobs" / NAMES[0]
+    place.parent.mkdir(parents=True)
+    os.mkfifo(place)
+    assert blobs.exists([NAMES[0]]) == [False]
+    with pytest.raises(NotFoundError):
+        blobs.open(NAMES[0])
+    blobs.put(NAMES[0], GOOD)
+    monkeypatch.setattr("trainmaster.blobs.fs._open_local", _refused)
+    assert blobs.exists([NAMES[0]]) == [True]  # doubt is not proof
+
+
+def _refused(path: str) -> None:
+    raise PermissionError(errno.EACCES, "no permission", path)

@@ -48,3 +48,16 @@ def test_ranks_that_save_into_directories_of_their_own_save_one_checkpoint(tmp_p
     time.sleep(0.05)  # not waiting for anything: two looks must lie apart
     staged = made.scan(lambda _: 7, True, frozenset()) + made.scan(lambda _: 7, True, frozenset())
     assert [(one["name"], one["files"]) for one in staged] == [("rank*", 2)]
+
+
+def test_a_file_beside_the_others_of_a_step_is_no_checkpoint_of_its_own(tmp_path: Path) -> None:
+    """A result of a step that was resumed from became its newest checkpoint, without the weights."""
+    for name in ("model", "optim"):
+        write(tmp_path / "work" / "out" / "ckpt" / f"{name}-10.json", '{"step": 10}')
+    made = collector(launch(tmp_path, checkpoint_path="out/*/*-{step}.*", attempt=2))
+    write(tmp_path / "work" / "out" / "eval" / "result-10.json", '{"score": 1}')
+    time.sleep(0.05)  # not waiting for anything: two looks must lie apart
+    staged = [one for _ in range(2) for one in made.scan(lambda _: 7, True, frozenset())]
+    made.finished = True
+    staged += made.scan(lambda _: 7, False, frozenset())
+    assert [one["files"] for one in staged] == [3]

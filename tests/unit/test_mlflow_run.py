@@ -330,3 +330,22 @@ def test_what_other_ranks_log_elsewhere_is_told(tmp_path: Path) -> None:
     assert [logged_elsewhere({**orders, **other}, 0.0) for other in ({"ranks": 1}, {"run": None})] == ["", ""]
     assert logged_elsewhere(orders, time.time() + 10) == ""  # an older one
     assert logged_elsewhere({**orders, "ranks": 1, "node_index": 1}, 0.0) != ""
+
+
+@pytest.mark.parametrize("time_ms", [10**30, "x", math.inf, [1]])
+def test_a_time_that_is_none_is_refused_and_nothing_of_its_batch_is_kept(time_ms: Any) -> None:
+    script = Script()
+    batch = [{"key": "loss", "value": 1.0, "step": 1, "timestamp": 1}, {"key": "loss", "value": 2.0, "step": 2, "timestamp": time_ms}]
+    assert script.call("POST", "runs/log-batch", run_id=ID, metrics=batch)[0] == 400
+    assert script.ok("GET", "metrics/get-history", run_id=ID, metric_key="loss") == {"metrics": []}
+    assert (script.call("POST", "runs/create", start_time=time_ms)[0], script.told()) == (400, [])
+    assert script.call("POST", "runs/update", run_id=ID, status="FINISHED", end_time=time_ms)[0] == 400
+
+
+def test_values_that_are_no_numbers_come_last() -> None:
+    script = Script()
+    for name, loss in (("a", 2.0), ("b", "NaN"), ("c", 1.0), ("d", "NaN"), ("e", 0.5)):
+        script.metric("loss", loss, 1, script.ok("POST", "runs/create", run_name=name, tags=[{"key": "mlflow.parentRunId", "value": ID}])["run"]["info"]["run_id"])
+    for order, names in (("ASC", "eca"), ("DESC", "ace")):
+        found = script.ok("POST", "runs/search", filter="attributes.run_name != 'digits-1'", order_by=[f"metrics.loss {order}"])["runs"]
+        assert "".join(run["info"]["run_name"] for run in found)[:3] == names

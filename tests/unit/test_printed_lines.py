@@ -66,9 +66,10 @@ def test_a_bar_beside_named_steps_says_the_steps_between() -> None:
     bar, named = "Training progress:   1%|          | {}/9000 [00:33<1:00:14,  40.1it/s, Loss=0.5]", "[ITER {}] Saving"
     cases: list[tuple[list[int], list[int | None]]] = [  # the bar's position, or below 0 a step that is named; what is read
         ([390, -400, 410, 420], [None, 400, 410, 420]),
-        ([390, -7400, 400, 990, -8000, 1000], [None, 7400, 7410, 8000, 8000, 8010]),
-        ([90, -100, 100, 10, 90, -200, 100], [None, 100, 100, None, None, 200, 210]),  # it begins anew in each epoch
-        ([40, -400, 41, 80, -800, 81, 120, -1200, 121], [None, 400, 401, 440, 800, None, None, 1200, None]),
+        ([390, -7400, 400, 990, -8000, 1000], [None, 7400, None, None, 8000, 8010]),
+        ([90, -100, 100, 10, 90, -200, 100], [None, 100, 100, None, None, 200, None]),  # it begins anew in each epoch
+        ([1, -10, 2, 10, -100, 11], [None, 10, None, None, 100, None]),  # it counts tens
+        ([40, -400, 41, 80, -800, 81, 120, -1200, 121], [None, 400, None, None, 800, None, None, 1200, None]),
     ]  # fmt: skip
     for printed, read in cases:
         parser = Parser()

@@ -203,7 +203,8 @@ def test_a_failure_that_names_a_variable_of_this_shell_says_how_it_goes_along() 
         "EMPTY": "",
         "at": "x",
     }
-    lines = ["  File at /bin", "KeyError: 'nnUNet_raw'", "nnUNet_preprocessed, PATH, HOME and EMPTY are not defined"]
+    environment |= {"CUDA_VISIBLE_DEVICES": "0", "MASTER_ADDR": "x", "TRAINMASTER_HOME": "/h"}
+    lines = ["  File at /bin", "CUDA_VISIBLE_DEVICES MASTER_ADDR TRAINMASTER_HOME", "KeyError: 'nnUNet_raw'", "nnUNet_preprocessed, PATH, HOME and EMPTY are not defined"]
     spec = {"command": "x", "environment": {}}
     assert wanted(spec, lines, environment) == "nnUNet_raw is set in this shell, and the job did not get it: --env nnUNet_raw"
     both = (

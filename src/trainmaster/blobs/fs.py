@@ -86,7 +86,7 @@ class FsBlobs:
         path, digest = self._path(name), digest_of(name)
         try:
             with self._translated(name):
-                file = open(path, "rb") if self._local else cast(BinaryIO, self._fs.open(path, "rb"))  # noqa: SIM115  the caller's
+                file = _open_local(path) if self._local else cast(BinaryIO, self._fs.open(path, "rb"))
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise NotFoundError(f"there is no blob {name}") from error
         return file if digest is None else verified(file, name, digest, self.damage)
@@ -101,6 +101,8 @@ class FsBlobs:
         """Whether the bytes of a content-addressed blob are there and have their digest."""
         try:
             status = os.stat(self._path(name))
+            if not stat.S_ISREG(status.st_mode):
+                return False
             state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             if self._proven.get(name) == state:
                 return True
@@ -109,6 +111,8 @@ class FsBlobs:
                     pass
         except (NotFoundError, FileNotFoundError, NotADirectoryError, DamagedError):
             return False
+        except (OSError, StoreRefusedError, StoreUnavailableError):
+            return True  # that it cannot be read now proves nothing
         while len(self._proven) >= _PROVEN_MAX:
             del self._proven[next(iter(self._proven))]
         self._proven[name] = state
@@ -223,6 +227,15 @@ def disk_full_translated(name: str) -> Iterator[None]:
         if error.errno in _FULL:
             raise DiskFullError(f"the disk is full: {name} was not stored", "Free space where TRAINMASTER_HOME is.") from error
         raise
+
+
+def _open_local(path: str) -> BinaryIO:
+    """Open a file for reading; a pipe or a directory in its place is no blob. Raises: OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, "it is no regular file", path)
+    return os.fdopen(descriptor, "rb")
 
 
 def _put_local(path: str, chunks: Iterable[bytes]) -> int:

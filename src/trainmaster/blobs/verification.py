@@ -59,9 +59,12 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
             wanted = digest_of(stored.name)
             if wanted is not None and not _whole(store, stored.name, wanted, into):
                 bad.append(stored.name)
+    anew = Verification()  # a second look: it may have been stored anew meanwhile
+    bad = [name for name in bad if not _whole(store, name, digest_of(name) or "", anew)]
+    damage = blobs.damage if isinstance(blobs, CachedBlobs | FsBlobs) else None
+    if damage is not None:
+        damage.only(bad)
     for name in bad:
-        if isinstance(blobs, CachedBlobs | FsBlobs):
-            blobs.damage.found(name)
         into.damaged_total += 1
         repaired = into.repair and (_from_cache(blobs, name) or repair(name))
         if len(into.damaged) < _DAMAGED_MAX:

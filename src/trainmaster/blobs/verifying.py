@@ -6,6 +6,7 @@ What is found damaged is a trouble of the server (`tm doctor`) until it is store
 import hashlib
 import io
 import threading
+from collections.abc import Iterable
 from typing import BinaryIO
 
 from trainmaster import troubles
@@ -30,6 +31,12 @@ class Damage:
         """Its bytes have another digest."""
         with self._lock:
             self._names[name] = None
+            self._say()
+
+    def only(self, names: Iterable[str]) -> None:
+        """All blobs were read: these are damaged, and no others."""
+        with self._lock:
+            self._names = dict.fromkeys(names)
             self._say()
 
     def gone(self, name: str) -> None:

@@ -30,7 +30,12 @@ WELL_KNOWN = (  # read by the libraries of many training programs; the ones that
 )  # fmt: skip
 _NAMED_MAX = 3
 _SHORT = 2  # characters: such a word is no name of a variable
-_BASIC = frozenset(("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "PWD", "TERM", *RECORDED))  # every job has these
+_BASIC = frozenset(  # a job has its own
+    (
+        "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "PWD", "OLDPWD", "SHLVL", "TERM", "CUDA_VISIBLE_DEVICES", "RANK",
+        "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *RECORDED,
+    )
+)  # fmt: skip
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -91,13 +96,17 @@ def wanted(spec: Mapping[str, Any], lines: list[str], environment: Mapping[str, 
     environment = os.environ if environment is None else environment
     given = (spec.get("environment") or {}).get("variables") or ()
     said = dict.fromkeys(word for line in lines for word in _WORD.findall(line))
-    names = [name for name in said if len(name) > _SHORT and environment.get(name) and name not in given and name not in _BASIC]
+    names = [name for name in said if len(name) > _SHORT and environment.get(name) and name not in given and not _own(name)]
     if not names:
         return ""
     options = " ".join(f"--env {name}" for name in names[:_NAMED_MAX])
     one = len(names) == 1
     listed = ", ".join(names[:_NAMED_MAX])
     return f"{listed} {'is' if one else 'are'} set in this shell, and the job did not get {'it' if one else 'them'}: {options}"
+
+
+def _own(name: str) -> bool:
+    return name in _BASIC or name.startswith("TRAINMASTER_")
 
 
 def _is_text(value: str) -> bool:

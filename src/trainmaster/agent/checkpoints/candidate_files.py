@@ -95,6 +95,10 @@ def apart(found: List[Candidate]) -> Optional[str]:
     return None
 
 
+def _names(paths: Sequence[str]) -> FrozenSet[str]:
+    return frozenset(_DIGITS.sub("#", os.path.basename(path)) for path in paths)
+
+
 def beside(glob: Glob, found: List[Candidate]) -> Optional[Tuple[str, str, str]]:
     """(a file, the newest checkpoint whose name it begins with, a pattern for both or "") if the file is in no checkpoint.
 
@@ -103,7 +107,7 @@ def beside(glob: Glob, found: List[Candidate]) -> Optional[Tuple[str, str, str]]
     for one in reversed(found):
         if one.many:
             continue
-        directory, name = os.path.split(one.key)
+        directory, name = os.path.split(one.roots[0])
         try:
             names = sorted(os.listdir(os.path.join(glob.root, directory)))
         except OSError:
@@ -113,7 +117,7 @@ def beside(glob: Glob, found: List[Candidate]) -> Optional[Tuple[str, str, str]]
             if other.startswith(f"{name}.") and not other.endswith(TEMPORARY) and not glob.owns(path):
                 begin, step, end = name.rpartition(str(one.step))
                 pattern = os.path.join(directory, f"{begin}{{step}}{end}*") if one.step is not None and step else ""
-                return path, one.key, pattern
+                return path, one.roots[0], pattern
         return None
     return None
 
@@ -146,7 +150,7 @@ def elsewhere(candidate: Candidate, before: State) -> FrozenSet[str]:
     new = [path for path, _ in candidate.state if path not in dict(before)]
     old = [path for path, _ in before]
     apart = set(before) <= set(candidate.state) and {os.path.dirname(one) for one in new}.isdisjoint(map(os.path.dirname, old))
-    if not new or not apart:
+    if not new or not apart or not _names(new) >= _names(old):  # or a file beside them: the checkpoint is all of them
         return frozenset()
     return frozenset(root for root in candidate.roots if any(path == root or path.startswith(f"{root}/") for path in old))
 

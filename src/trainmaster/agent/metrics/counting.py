@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Found = Optional[tuple[Optional[int], dict[str, float]]]
 
 _OF_EPOCH = ("steps", "train_steps", "training_steps", "total_steps")  # beside an epoch: how many it has, or all so far
-_LATE = 100  # steps
+_SHARE = 5  # a bar may be late by a fifth
 _LINES_HELD = 5  # a dictionary waits so long for the bar
 
 
@@ -55,29 +55,34 @@ class Steps:
 class BesideSteps:
     """A bar with values, and beside it lines that name some of the steps: `[ITER 7000] Evaluating`.
 
-    From the first such line on, the bar's position gives the steps between. The bar of a resumed program may begin at 0, so
-    its distance from the steps is measured. A bar that counts something else is not that far from each of them.
+    From the first such line on, the bar's position gives the steps between, if it is near the named step. The bar of a resumed
+    program may begin at 0: then two named steps must be as far apart as the bar's positions. It is drawn some steps late.
     """
 
     def __init__(self) -> None:
         self._at = self._total = 0
         self._behind: Optional[int] = None  # the steps by this much
-        self._steps = True  # whether it may count them
+        self._named: Optional[tuple[int, int]] = None  # the last named step, and where the bar was
 
     def moved(self, at: int, total: int) -> Optional[int]:
         """A bar was printed. Returns its step if that is known."""
         if total != self._total or at < self._at:
-            self._behind = None
+            self._behind = self._named = None
         self._at, self._total = at, total
-        return at + self._behind if self._behind is not None and self._steps else None
+        return at + self._behind if self._behind is not None else None
 
     def named(self, step: int) -> None:
-        """A line named a step. A bar is drawn some steps late."""
-        late = max(_LATE, step // 50)
-        if self._at > 0 and step >= self._at:
-            behind = 0 if step - self._at <= late else step - self._at
-            self._steps = self._steps and (self._behind is None or behind - self._behind <= late)
-            self._behind = behind if self._behind is None else min(behind, self._behind)
+        """A line named a step."""
+        before, self._named = self._named, (step, self._at)
+        apart = step - self._at
+        if self._at <= 0 or apart < 0:
+            self._behind = None
+        elif _SHARE * apart <= step:
+            self._behind = 0
+        elif before is not None and _SHARE * abs(step - before[0] - (self._at - before[1])) <= step - before[0]:
+            self._behind = apart if self._behind is None else min(apart, self._behind)
+        else:
+            self._behind = None
 
 
 class StepsOfEpochs:

@@ -151,7 +151,7 @@ class Runs:
 
     def _create(self, body: Body, now_ms: int) -> Body:
         tags = {str(tag["key"]): str(tag["value"]) for tag in body.get("tags") or []}
-        name = str(body.get("run_name") or tags.get(_NAME_TAG) or "")
+        name, started_ms = str(body.get("run_name") or tags.get(_NAME_TAG) or ""), _time_ms(body, "start_time", now_ms)
         if not self._taken and _PARENT_TAG not in tags:
             self._taken = True
             run = self._main
@@ -159,7 +159,7 @@ class Runs:
             if len(self._runs) > _RUNS_MAX:
                 raise invalid(f"a job holds {_RUNS_MAX} nested runs at most: make them jobs of their own")
             run = self._further(name)
-        run.started_ms = int(body.get("start_time") or now_ms)
+        run.started_ms = started_ms
         self._tags(run, {tag: value for tag, value in tags.items() if tag not in (_NAME_TAG, _PARENT_TAG)})
         run.tags.update({tag: value for tag, value in tags.items() if tag == _PARENT_TAG})
         return {"run": _view(run, self._identity["experiment_id"])}
@@ -188,7 +188,7 @@ class Runs:
         run = self._run(body)
         run.status = str(body.get("status") or run.status)
         if run.status != "RUNNING":
-            run.ended_ms = int(body.get("end_time") or now_ms)
+            run.ended_ms = _time_ms(body, "end_time", now_ms)
         if body.get("run_name") and body["run_name"] != run.name:
             run.name = str(body["run_name"])
             self._tags(run, {_NAME_TAG: run.name})
@@ -230,11 +230,14 @@ class Runs:
 
     def _log_batch(self, body: Body, now_ms: int) -> Body:
         run = self._run(body)
-        metrics = [_metric(metric) for metric in body.get("metrics") or []]  # validate all before anything is recorded
+        metrics = body.get("metrics") or []
+        for metric in metrics:  # validate all before anything is recorded
+            _metric(metric)
+            _time_ms(metric, "timestamp", 0)
         self._params(run, body.get("params") or [])
         self._tags(run, {str(tag["key"]): str(tag["value"]) for tag in body.get("tags") or []})
         if metrics:
-            self._metrics(run, body["metrics"])
+            self._metrics(run, metrics)
         return {}
 
     def _log_inputs(self, body: Body, now_ms: int) -> Body:
@@ -275,7 +278,7 @@ class Runs:
         named = set()
         for metric in given:
             name, value, step = _metric(metric)
-            time_ms = int(metric.get("timestamp") or 0)
+            time_ms = _time_ms(metric, "timestamp", 0)
             if time_ms and (step, time_ms, value) == run.logged.get((name, step != 0)):
                 continue  # autolog logs it again for the model; MLflow stores such a point once
             run.logged[name, step != 0] = (step, time_ms, value)
@@ -358,6 +361,16 @@ def _metric(body: Body) -> tuple[str, float, int]:
         return name, float(value), number
     except OverflowError as error:
         raise invalid(f"metric {name!r}: its value is too large a number") from error
+
+
+def _time_ms(body: Body, field: str, default: int) -> int:
+    try:
+        found = int(body.get(field) or default)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid(f"{field} must be in whole milliseconds") from error
+    if abs(found) > _STEP_MAX:
+        raise invalid(f"{field} is beyond 64 bits")
+    return found
 
 
 def _whole(body: Body, field: str, default: int) -> int:

@@ -52,8 +52,8 @@ def _sort(runs: list[Body], order: str) -> None:
     word = rest[0][1].upper() if rest else "ASC"
     if word not in ("ASC", "DESC") or len(rest) > 1:
         raise SearchError(f"{order!r} is no order: write metrics.loss ASC")
-    valued = [run for run in runs if _value(run, name) is not None]
-    missing = [run for run in runs if _value(run, name) is None]
+    valued = [run for run in runs if (value := _value(run, name)) is not None and value == value]  # NaN is last
+    missing = [run for run in runs if (value := _value(run, name)) is None or value != value]
     valued.sort(key=lambda run: _value(run, name), reverse=word == "DESC")  # type: ignore[arg-type,return-value]
     runs[:] = [*valued, *missing]
 

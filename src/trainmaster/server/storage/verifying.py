@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from trainmaster.blobs.verification import Verification, verify
-from trainmaster.errors import NotFoundError, TrainmasterError, UsageError
+from trainmaster.errors import ConflictError, NotFoundError, TrainmasterError, UsageError
 from trainmaster.server.http import bodies
 from trainmaster.server.record.provenance import replace_environment
 from trainmaster.server.runtime import runtime
@@ -36,6 +36,8 @@ async def start(request: Request) -> bodies.Json:
     if not isinstance(repair, bool):
         raise UsageError("repair must be true or false")
     api = runtime.of(request)
+    if repair and api.verification is not None and not api.verification.ended and not api.verification.repair:
+        raise ConflictError("a verification that repairs nothing is going on", "repeat the command when it has ended")
     if api.verification is None or api.verification.ended:
         api.verification = Verification(repair=repair)
         task = asyncio.create_task(LONG.run(_verify, api.services, api.verification))
