@@ -48,6 +48,7 @@ class Verification:
     damaged_total: int = 0
     ended: bool = False
     error: str = ""  # why it ended early
+    doubtful: set[str] = field(default_factory=set)  # jobs with a damaged checkpoint, which their record may still call good
 
 
 def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[[str], bool]) -> None:
@@ -115,6 +116,7 @@ def _verify_checkpoint(store: Blobs, job: Job, checkpoint: Checkpoint, into: Ver
         else:
             wrong = [MANIFEST]
         for path in wrong if wrong and store.exists([name])[0] else ():  # or the checkpoint was removed meanwhile
+            into.doubtful.add(job.id)
             into.damaged_total += 1
             if len(into.damaged) < _DAMAGED_MAX:
                 into.damaged.append(Damaged(f"{root}/{path}", f"{checkpoint.label}: {printable(path)}", [job.id]))

@@ -120,6 +120,9 @@ def verify(session: Session, repair: bool) -> None:
         _tell_damage(out, found)
     if found["error"]:
         raise OperationError(f"the verification ended early: {found['error']}", "run it again")
+    if found["unreadable"]:
+        unread = human.plural(found["unreadable"], "file")
+        raise OperationError(f"{unread} could not be read", "look at the disk or the bucket of the server")
     if any(not one["repaired"] for one in found["damaged"]):
         raise OperationError(f"{_are(found['damaged_total'])} damaged", "tm doctor says what follows from it")
 
@@ -133,7 +136,8 @@ def _tell_damage(out: Output, found: Row) -> None:
     if found["unreadable"]:
         out.note(f"{human.plural(found['unreadable'], 'file')} could not be read now, and may be whole: run it again")
     if not found["error"]:
-        out.note(f"read {_amount(found)}: {'all are' if not rows else 'the others are'} as their digests say")
+        whole = "the others are" if rows or found["unreadable"] else "all are"
+        out.note(f"read {_amount(found)}: {whole} as their digests say")
 
 
 def _are(count: int) -> str:

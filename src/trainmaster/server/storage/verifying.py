@@ -72,4 +72,5 @@ def _verify(services: Services, into: Verification) -> None:
 
 
 def _view(found: Verification) -> dict[str, Any]:
-    return {**asdict(found), "error": found.error if found.ended else ""}
+    shown = {name: value for name, value in asdict(found).items() if name != "doubtful"}
+    return {**shown, "error": found.error if found.ended else ""}
