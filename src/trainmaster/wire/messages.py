@@ -266,11 +266,19 @@ class FileEntry(TypedDict):
     mode: int
 
 
-class _Links(TypedDict, total=False):
+class PointerEntry(TypedDict):
+    """The content of a file beside a checkpoint that names it (`latest`)."""
+
+    text: str  # "\0" stands for the work directory
+    linked: bool  # a symbolic link, of which `text` is the target
+
+
+class _Optional(TypedDict, total=False):
     links: Dict[str, str]  # path -> target of symbolic links in the directories that lead to no file
+    pointers: Dict[str, PointerEntry]  # path -> what it must say if this checkpoint is restored
 
 
-class Manifest(_Links):
+class Manifest(_Optional):
     """MANIFEST.json of one part. A restore verifies every file against it."""
 
     id: str

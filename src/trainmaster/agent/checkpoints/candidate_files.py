@@ -1,7 +1,7 @@
 """Candidates for checkpoints: what `checkpoint.path` matches in one scan. With `{step}`, all matches of a step are one.
 
-Not included: names of files still being written, files inside another match, and symbolic links to another match or out
-of the work directory.
+Not included: names of files still being written, files inside another match, files that only name another match
+(`pointers`), and symbolic links to another match or out of the work directory.
 """
 
 import errno
@@ -9,6 +9,7 @@ import os
 import re
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
+from trainmaster.agent.checkpoints.pointers import pointers
 from trainmaster.agent.files.globs import TEMPORARY, Glob, Signature, files_below, signature, topmost
 
 State = Tuple[Tuple[str, Signature], ...]
@@ -64,6 +65,9 @@ def candidates(glob: Glob, unreadable: Optional[Callable[[str, OSError], None]] 
     `unreadable` is called with the key of a candidate that cannot be read completely, and the error.
     """
     matches = topmost(path for path in glob.expand() if not glob.unfinished(path))
+    if not glob.has_step:
+        beside = {one.path for one in pointers(glob, matches)}
+        matches = [path for path in matches if path not in beside]
     places = {path: os.path.join(glob.root, path) for path in matches}
     plain = {os.path.realpath(place) for place in places.values() if not os.path.islink(place)}
     groups: Dict[str, List[str]] = {}

@@ -12,7 +12,8 @@ A directory, or the files of one step, are complete if they were renamed into pl
 and their listing equal as above, or if the format proves every file and the names, without digits, equal those of the
 checkpoint before. A candidate must be unchanged for much longer in these cases, because a program may pause between files:
 - it lacks names that the checkpoint before had;
-- it is the first one, so nothing says yet which files belong to it (until a later one has begun or all ranks succeeded);
+- it is the first one, so nothing says yet which files belong to it (until a later one has begun, all ranks succeeded, or
+  the program wrote a pointer to it, see `pointers`);
 - it is being overwritten, and some file is still the old one (likewise).
 
 After all ranks have succeeded, and no process of theirs had to be killed, nothing writes any more: every candidate is
@@ -277,7 +278,14 @@ class Collector:
         if self.finished or not newest:
             return False
         # Without a previous one, its files are not known. If it is being overwritten, some files may be the old ones.
-        return self._shape is None or not set(candidate.state).isdisjoint(self._before.get(candidate.key, ()))
+        unknown = self._shape is None or not set(candidate.state).isdisjoint(self._before.get(candidate.key, ()))
+        return unknown and not self._pointed(candidate)
+
+    def _pointed(self, candidate: Candidate) -> bool:
+        from trainmaster.agent.checkpoints.pointers import names_finished  # noqa: PLC0415  # only for directories
+
+        newest_ns = max(signed[3] for _, signed in candidate.state)
+        return self._glob is not None and names_finished(self._glob, candidate.roots, newest_ns)
 
     def _look(self, candidate: Candidate, running: bool, is_open: bool) -> _Sighting:
         seen = self._sightings.get(candidate.key)
@@ -328,7 +336,7 @@ class Collector:
             return False
 
     def _stage(self, glob: Glob, candidate: Candidate, evidence: str, step_at: StepAt) -> List[Staged]:
-        from trainmaster.agent.checkpoints import candidate_files, completeness  # noqa: PLC0415
+        from trainmaster.agent.checkpoints import candidate_files, completeness, pointers  # noqa: PLC0415
         from trainmaster.agent.files import stage  # noqa: PLC0415  # hashing: only where there is something to stage
         from trainmaster.agent.files.globs import links_below  # noqa: PLC0415  # loaded with the glob
 
@@ -338,8 +346,9 @@ class Collector:
         sources = [stage.Source(os.path.join(work, path), path, signed) for path, signed in candidate.state]
         try:
             links = tuple(links_below(work, candidate.directories))
+            beside = pointers.entries_for(glob, glob.expand(), candidate.roots[0])
             content = stage.Content(
-                "glob", step, candidate.step is None, 1, list(candidate.directories), sources, links, candidate.name
+                "glob", step, candidate.step is None, 1, list(candidate.directories), sources, links, candidate.name, beside
             )
             staged = stage.stage(self._launch, self._identifier(), content, check)
         except stage.Incomplete:

@@ -10,12 +10,13 @@ import shutil
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
+from trainmaster.agent.checkpoints import pointers
 from trainmaster.agent.checkpoints.candidate_files import leads_out
 from trainmaster.agent.files.globs import Glob, files_below, links_below, topmost
 from trainmaster.agent.files.stage import CHUNK_BYTES, has_holes, put
 from trainmaster.wire import disks
 from trainmaster.wire.launch import Launch, ResumePoint
-from trainmaster.wire.messages import FileEntry, Manifest
+from trainmaster.wire.messages import FileEntry, Manifest, PointerEntry
 from trainmaster.wire.names import MANIFEST, stored_name
 
 _TEMPORARY = ".trainmaster-part"  # suffix of files that are not verified yet
@@ -188,19 +189,41 @@ def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
     for root in [root for root in wanted if _equal(work, root, part.manifest)]:
         wanted.remove(root)  # meanwhile another node of the gang has restored it in the shared directory
         _remove(temporary[root])
+    named = {**_pointers(launch, part.roots), **part.manifest.get("pointers", {})}
     _set_aside(launch, _kept(launch, behind, set(part.roots) - set(wanted)))
     for root in wanted:
         target = os.path.join(work, root)
         if os.path.lexists(target):  # not matched by the current glob, so not set aside yet
             _move(launch, root)
         os.rename(temporary[root], target)
+    _point(launch, named)
     return Chosen(part.point["id"], part.manifest["step"], *_place(work, part.roots))
+
+
+def _pointers(launch: Launch, roots: List[str]) -> Dict[str, PointerEntry]:
+    """What the pointers that are in place must say if the checkpoint that has these matches is restored."""
+    if not launch["checkpoint_path"]:
+        return {}
+    glob = Glob(launch["checkpoint_path"], launch["work"])
+    matches = sorted({*glob.expand(), *roots})
+    return {path: entry for root in roots for path, entry in pointers.entries_for(glob, matches, root).items()}
+
+
+def _point(launch: Launch, named: Dict[str, PointerEntry]) -> None:
+    """Let the pointers name the restored checkpoint."""
+    work = launch["work"]
+    for path, entry in named.items():
+        if not pointers.is_written(work, path, entry):
+            _move(launch, path)
+            pointers.write(work, path, entry, _temporary(os.path.join(work, path)))
 
 
 def keep_in_place(launch: Launch, roots: List[str]) -> Tuple[str, str]:
     """Keep the complete files in place, and set aside what the store does not hold. Returns path and directory as `Chosen`."""
     if not launch["in_place"]:
+        named = _pointers(launch, roots)
         _set_aside(launch, _kept(launch, launch["resume"], set(roots)))
+        _point(launch, named)
     return _place(launch["work"], roots)
 
 
@@ -327,13 +350,19 @@ def _set_aside(launch: Launch, kept: Set[str]) -> None:
     """Move away every match except those in `kept` and links that lead to them."""
     if not launch["checkpoint_path"]:
         return
-    work = launch["work"]
+    work, glob = launch["work"], Glob(launch["checkpoint_path"], launch["work"])
     real = {os.path.realpath(os.path.join(work, root)) for root in kept}
-    for match in topmost(Glob(launch["checkpoint_path"], work).expand()):
+    matches, moved = glob.expand(), set()
+    beside = pointers.pointers(glob, matches)
+    for match in topmost(matches):
         place = os.path.join(work, match)
         if match in kept or os.path.realpath(place) in real or any(root.startswith(match + "/") for root in kept):
             continue
         _move(launch, match)
+        moved.add(match)
+    for one in beside:
+        if moved.issuperset(topmost(one.named)):
+            _move(launch, one.path)  # a program that follows it would look for what is gone
 
 
 def _move(launch: Launch, path: str) -> None:

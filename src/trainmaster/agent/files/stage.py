@@ -15,7 +15,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from trainmaster.agent.files.globs import Signature, files_below, signature
 from trainmaster.wire import disks, failpoint
 from trainmaster.wire.launch import Launch
-from trainmaster.wire.messages import FileEntry, Manifest
+from trainmaster.wire.messages import FileEntry, Manifest, PointerEntry
 from trainmaster.wire.names import MANIFEST, printable, stored_name
 
 CHUNK_BYTES = 1 << 20
@@ -41,6 +41,7 @@ class Content(NamedTuple):
     sources: List[Source]
     links: Tuple[Tuple[str, str], ...] = ()  # (path, target) of links that lead to no file
     name: str = ""  # what the program calls it: a path
+    pointers: Optional[Dict[str, PointerEntry]] = None  # see `checkpoints.pointers`
 
 
 class Raced(Exception):
@@ -137,6 +138,8 @@ def _manifest(launch: Launch, identifier: str, content: Content, files: List[Fil
     }
     if content.links:
         manifest["links"] = dict(content.links)
+    if content.pointers:
+        manifest["pointers"] = content.pointers
     return json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()  # ASCII: a file name may hold any bytes
 
 

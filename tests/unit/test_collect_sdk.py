@@ -1,0 +1,70 @@
+"""Checkpoints that ranks write with the SDK: what each rank wrote becomes one, or it is told why not."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launches import launch, manifest, write
+
+from trainmaster.agent.checkpoints.collect import Collector
+
+
+def brief(staged: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(one["id"], one["step"], one["approximate"], one["files"], one["bytes"]) for one in staged]
+
+
+@pytest.mark.parametrize("ranks", ["one", "all"])
+def test_an_sdk_checkpoint_without_a_byte_is_none(tmp_path: Path, ranks: str) -> None:
+    """A job resumed from it would start over; as with files found by a pattern, the previous one stays the last good one."""
+    lost = list[str]()
+    made = Collector(launch(tmp_path))
+    made.unstored.lost = lambda name, why: lost.append(f"{name}: {why}")
+    place = tmp_path / "staging" / "one"
+    place.mkdir(parents=True)
+    (place / "empty").touch()
+    (place / "link").symlink_to("/nowhere")
+    os.mkfifo(place / "pipe")
+    assert made.sdk_checkpoint(0, 5, str(place), ranks) == []
+    assert lost == ["of step 5: nothing was written into it: it holds no file with a byte in it"]
+    assert list((tmp_path / "staging").iterdir()) == []
+
+
+def test_an_sdk_checkpoint_that_not_every_rank_writes_is_told(tmp_path: Path) -> None:
+    """Rank 1 calls it with another step, or ranks="one": the checkpoint would never be complete, without any message."""
+    lost, told = list[str](), list[str]()
+    made = Collector(launch(tmp_path, ranks=2))
+    made.unstored.lost = lambda name, why: lost.append(f"{name}: {why}")
+    made.unstored.tell = told.append
+    places = {step: write(tmp_path / "staging" / f"all-{step}" / "r", "r").parent for step in (10, 20, 30)}
+    why = 'of 2 ranks of this node only 0 ended a block of it: with ranks="all" each one must, with the same step'
+    made.sdk_checkpoint(0, 10, str(places[10]), "all")
+    assert (made.scan(lambda _: 7, True, frozenset()), told) == ([], [])  # the other one may be slow
+    made.sdk_checkpoint(0, 20, str(places[20]), "all")
+    made.sdk_checkpoint(1, 20, str(places[20]), "all")
+    assert (lost, places[10].exists()) == ([f"of step 10: {why}"], False)
+    made.sdk_checkpoint(0, 30, str(places[30]), "all")
+    made.scan(lambda _: 7, False, frozenset())
+    assert told == [f"checkpoint of step 30 is not in the store: {why}; a restart begins at step 20"]
+
+
+def test_sdk_checkpoints(tmp_path: Path) -> None:
+    orders = launch(tmp_path, ranks=2, nodes=3, node_index=1, key="digits-1.1/n1")
+    made = Collector(orders)
+    one = tmp_path / "staging" / "one"
+    write(one / "model.pt", "m")
+    write(one / "deep" / "a", "a")
+    assert brief(made.sdk_checkpoint(0, 5, str(one), "one")) == [("0001-s5", 5, False, 2, 2)]
+    shared = tmp_path / "staging" / "all"
+    write(shared / "rank2", "22")
+    assert made.sdk_checkpoint(2, 6, str(shared), "all") == []
+    write(shared / "rank3", "33")
+    staged = made.sdk_checkpoint(3, 6, str(shared), "all")
+    assert (brief(staged), staged[0]["parts_expected"]) == ([("0001-s6", 6, False, 2, 4)], 3)
+    write(one / "model.pt", "again")
+    assert brief(made.sdk_checkpoint(0, 5, str(one), "one")) == [("0001-s5-2", 5, False, 1, 5)]
+    listed = manifest(orders["checkpoint_store"], "0001-s6", "n1")
+    assert (listed["kind"], [file["path"] for file in listed["files"]]) == ("sdk", ["rank2", "rank3"])
+    assert list((tmp_path / "staging").iterdir()) == []
+    assert json.loads(json.dumps(staged)) == staged
