@@ -39,6 +39,8 @@ def launch(root: Path, **changes: Any) -> Launch:
         "metrics_pattern": None,
         "metrics_automatic": True,
         "metrics_primary": None,
+        "epoch_first": None,
+        "epoch_steps": None,
         "pattern_engine": None,
         "artifacts": [],
         "artifact_store": str(root / "blobs" / "artifacts" / "digits-1"),

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from trainmaster.agent.metrics.counting import EpochCounts
 from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.patterns import compiled
 from trainmaster.agent.transport.point_values import sdk_point
@@ -32,7 +33,7 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("step size 0.1", None),
         ("step 0.1", None),
         ("epochs = 20", None),
-        ("Epoch 3: 100%|###| 8/8 [00:00<00:00, 9.1it/s, v_num=1, train_loss=0.3]", (3, {"train_loss": 0.3})),  # Lightning's bar
+        ("Epoch 3: 100%|###| 8/8 [00:00<00:00, 9.1it/s, v_num=1, train_loss=0.3]", (24, {"train_loss": 0.3})),  # Lightning's bar
         ("hello world", None),
         ("saved 12 files", None),
         ('{"step": 3, "train/loss": 0.5, "note": "x", "ok": true}', (3, {"train/loss": 0.5})),
@@ -110,3 +111,46 @@ def test_sdk_messages() -> None:
     message = {"t": "m", "step": 3, "values": {"loss": 1, "flag": True, "text": "x", "huge": 10**400}}
     assert sdk_point(message) == (3, {"loss": 1.0})
     assert sdk_point({"t": "m", "step": "3", "values": None}) == (None, {})
+
+
+def steps_of(lines: list[str], epochs: EpochCounts | None = None) -> list[int | None]:
+    parser = Parser(epochs=epochs)
+    return [found[0] if (found := parser.parse(line.encode())) is not None else None for line in lines]
+
+
+POSITIONS = (  # zero-based or not, and a line of 100 batches in an epoch
+    (0, "Epoch: [{}][ {}/100]\tTime  0.31 ( 1.10)\tLoss 6.9512e+00 (6.9700e+00)"),
+    (1, "Train Epoch: {} [{}/100 (1%)]\tLoss: 2.300039"),
+    (1, "| epoch   {} |   {}/  100 batches | lr 20.00 | loss  7.63"),
+    (0, "Epoch {}: 10%|#   | {}/100 [00:00<00:00, 9.1it/s, v_num=1, train_loss=0.3]"),
+    (0, "Epoch {}/9  ━━━━━━╸━━ {}/100 0:00:09 • 0:00:00 104.31it/s v_num: 1.000 train_loss: 0.125"),
+    (1, "Epoch {} Batch {}/100 loss 0.5"),
+)
+
+
+@pytest.mark.parametrize(("first", "line"), POSITIONS)
+def test_a_position_in_an_epoch_is_counted_over_all_epochs(first: int, line: str) -> None:
+    learned = EpochCounts()
+    lines = [line.format(first + epoch, at) for epoch in range(3) for at in (10, 60)]
+    assert steps_of(lines, learned) == [10, 60, 110, 160, 210, 260]
+    assert steps_of(lines[4:], EpochCounts(learned.first)) == [210, 260]  # of the next attempt
+
+
+def test_a_count_that_begins_anew_without_a_total_goes_on() -> None:
+    """CycleGAN: its second epoch replaced the points of the first."""
+    line, learned = "(epoch: {}, iters: {}, time: 0.3, data: 0.2) , D_A: 0.3 G_A: 0.5", EpochCounts()
+    lines = [line.format(epoch, at) for epoch in (1, 2, 3) for at in (100, 200, 300)]
+    assert steps_of(lines, learned) == [100, 200, 300, 400, 500, 600, 700, 800, 900]
+    assert steps_of(lines[6:], EpochCounts(learned.first, learned.steps)) == [700, 800, 900]
+    over_all = [line.format(epoch, at) for epoch, at in ((1, 100), (1, 200), (2, 300), (2, 400), (3, 500))]
+    assert steps_of(over_all) == [100, 200, 300, 400, 500]
+    once = [line.format(epoch, 100) for epoch in (1, 2, 3)]
+    assert steps_of(once) == [100, 200, 300]
+    uneven = [(1, 60), (1, 160), (2, 93), (2, 193), (3, 26), (3, 126)]  # every 100th over all, printed within the epoch
+    found = steps_of([line.format(*one) for one in uneven])
+    assert found == sorted(set(found))
+
+
+def test_an_epochs_own_line_belongs_to_its_last_batch() -> None:
+    lines = ["| epoch   1 |   200/  300 batches | loss  7.63", "| end of epoch   1 | time: 30.12s | valid loss  5.51"]
+    assert steps_of(lines) == [200, None]

@@ -86,6 +86,7 @@ def test_a_whole_launch() -> None:
             },
         ],
         "metrics_pattern": r"loss (?P<loss>\S+)", "metrics_automatic": True, "metrics_primary": None,
+        "epoch_first": None, "epoch_steps": None,
         "pattern_engine": str(Path(re2.__file__).parents[1]),
         "artifacts": ["out/*.png"],
         "artifact_store": "/state/blobs/artifacts/train-1",

@@ -236,6 +236,14 @@ def test_files_that_are_checkpoints_of_their_own_are_not(tmp_path: Path, names: 
     assert apart(candidates(Glob("out/*", str(tmp_path)))) is None
 
 
+def test_an_advised_pattern_matches_whatever_the_names_are(tmp_path: Path) -> None:
+    for suffix in ("index", "meta"):
+        write(tmp_path / "run[1]" / f"m*{{x}}[a].ckpt-200.{suffix}", b"x")
+    advised = apart(candidates(Glob("run*/*", str(tmp_path))))
+    assert advised == "run?1?/m??x??a?.ckpt-{step}.*"
+    assert [one.step for one in candidates(Glob(advised, str(tmp_path)))] == [200]
+
+
 def test_a_file_that_belongs_to_a_checkpoint_and_is_in_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """gensim writes large matrices beside the model, and a fork of the stored model could not load them."""
     it, progress = begun(tmp_path, checkpoint_path="models/*.model")

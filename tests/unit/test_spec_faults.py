@@ -105,6 +105,10 @@ TABLE = {
         C + "checkpoint: {resume_arguments: '--resume {ckpt}'}\n",
         [("checkpoint.resume_arguments", 2, 32, "--resume {path}")],
     ),
+    "resume placeholder with a format": (
+        C + "checkpoint: {resume_arguments: '--resume {step:>5}', path: 'out/{step}.pt'}\n",
+        [("checkpoint.resume_arguments", 2, 32, "--resume {step}")],
+    ),
     "a step that the path does not say": (
         C + "checkpoint: {path: out/*.pt, resume_arguments: '--load {step}'}\n",
         [("checkpoint.resume_arguments", 2, 48, None)],

@@ -307,6 +307,15 @@ class Job:
         """Checkpoints that a restart may use, newest last."""
         return tuple(c for c in self.checkpoints if c.good)
 
+    @property
+    def epoch_counts(self) -> tuple[int | None, int | None]:
+        """How its program numbers epochs, if it has a checkpoint: `Progress.epoch_first` and `epoch_steps`, newest word first."""
+        origin = self.lineage.checkpoint if self.lineage is not None else None
+        kept = (*reversed(self.checkpoints), *((origin,) if origin is not None else ()))
+        shown = [one.progress for one in kept if one.progress is not None]
+        first = next((one.epoch_first for one in shown if one.epoch_first is not None), None)
+        return first, next((one.epoch_steps for one in shown if one.epoch_steps is not None), None)
+
     def resumable(self) -> tuple[str, ...]:
         """Checkpoints to restore in the next attempt, in order: its good ones, newest first, then the one it was forked from.
 

@@ -20,6 +20,8 @@ class Progress:
     fell_to: int | None = None  # where the steps fell back to, the first time that they did
     first: dict[str, float] = field(default_factory=dict)  # loss -> its first value
     last: dict[str, float] = field(default_factory=dict)  # loss -> its last value
+    epoch_first: int | None = None  # the number of its first epoch, 0 or 1, if its steps count in each epoch anew
+    epoch_steps: int | None = None  # and how many an epoch has, if no line names the total
     sdk: str | None = None  # "loaded": the SDK loaded the checkpoint; "asked": the program asked the SDK where it is
 
     @classmethod
@@ -35,6 +37,8 @@ class Progress:
             _step(told.get("fell_to")),
             _losses(told.get("first")),
             _losses(told.get("last")),
+            first if (first := _step(told.get("epoch_first"))) in (0, 1) else None,
+            _step(told.get("epoch_steps")),
             sdk if sdk in _WORDS else None,
         )
 

@@ -68,7 +68,12 @@ class Rendezvous(TypedDict):
     port: int
 
 
-class Progress(TypedDict):
+class _EpochCounts(TypedDict, total=False):
+    epoch_first: Optional[int]
+    epoch_steps: Optional[int]
+
+
+class Progress(_EpochCounts):
     """What the program has shown so far in this attempt. Mirrors `model.progress.Progress`."""
 
     steps: List[int]

@@ -10,6 +10,7 @@ import re
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from trainmaster.agent.checkpoints.pointers import pointers
+from trainmaster.agent.files.glob_names import literal
 from trainmaster.agent.files.globs import TEMPORARY, Glob, Signature, files_below, signature, topmost
 
 State = Tuple[Tuple[str, Signature], ...]
@@ -95,7 +96,7 @@ def apart(found: List[Candidate]) -> Optional[str]:
     for (_, step), keys in groups.items():
         begin, digits, end = os.path.basename(_beginning(keys)).rpartition(str(step))
         if len({_DIGITS.sub("#", key) for key in keys}) > 1 and digits and not begin[-1:].isdigit() and not end[:1].isdigit():
-            return os.path.join(os.path.dirname(keys[0]), f"{begin}{{step}}{end}*")
+            return os.path.join(literal(os.path.dirname(keys[0])), f"{literal(begin)}{{step}}{literal(end)}*")
     return None
 
 
@@ -120,7 +121,8 @@ def beside(glob: Glob, found: List[Candidate]) -> Optional[Tuple[str, str, str]]
             path = os.path.join(directory, other)
             if other.startswith(f"{name}.") and not other.endswith(TEMPORARY) and not glob.owns(path):
                 begin, step, end = name.rpartition(str(one.step))
-                pattern = os.path.join(directory, f"{begin}{{step}}{end}*") if one.step is not None and step else ""
+                known = one.step is not None and step
+                pattern = os.path.join(literal(directory), f"{literal(begin)}{{step}}{literal(end)}*") if known else ""
                 return path, one.roots[0], pattern
         return None
     return None

@@ -14,6 +14,7 @@ import time
 from itertools import islice
 
 from trainmaster.agent.checkpoints.formats import plausible
+from trainmaster.agent.files.glob_names import literal
 from trainmaster.agent.files.globs import TEMPORARY, Glob
 from trainmaster.agent.metrics.progress import LONG_S
 from trainmaster.wire.names import printable
@@ -114,7 +115,7 @@ def _entries(directory: str, most: int) -> list[os.DirEntry[str]]:
 
 def pattern_of(path: str) -> str:
     """A pattern that matches it and those of other steps: the directory of a step, else the file with `*` for numbers."""
-    parts = [re.sub(r"[][*?{}]", "?", part) for part in path.split("/")]
+    parts = literal(path).split("/")
     for index, part in enumerate(parts[:-1]):
         if _STEPPED.search(part):
             return "/".join([*parts[:index], _DIGITS.sub("*", part)])

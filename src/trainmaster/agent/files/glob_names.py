@@ -17,6 +17,11 @@ def is_wild(component: str) -> bool:
     return any(mark in component for mark in ("*", "?", "[", STEP))
 
 
+def literal(path: str) -> str:
+    """A pattern that matches this path: what would be a wildcard in it stands for any character."""
+    return re.sub(r"[][*?{}]", "?", path)
+
+
 class Component:
     """One component of a pattern. `steps`: how many `{step}` it contains; the first one gives the step."""
 

@@ -18,15 +18,25 @@ _SHARE = 5  # a bar may be late by a fifth
 _LINES_HELD = 5  # a dictionary waits so long for the bar
 
 
+class EpochCounts:
+    """How a program numbers its epochs: learned from its lines, and given to its next attempt, which may begin in any epoch."""
+
+    __slots__ = ("first", "steps")
+
+    def __init__(self, first: Optional[int] = None, steps: Optional[int] = None) -> None:
+        self.first = first  # the number of its first epoch: 0 or 1
+        self.steps = steps  # of an epoch, if each begins anew and no line names the total
+
+
 class Steps:
     """Chooses the step among the counters of a line. An epoch is one until a step was seen, a batch until an epoch was."""
 
-    def __init__(self) -> None:
+    def __init__(self, epochs: Optional[EpochCounts] = None) -> None:
         self.seen = False  # whether a step was
         self._epochs_seen = False
         self._word = ""  # of the last step
         self._others: set[str] = set()  # counters that stood beside the step: they count something else
-        self._over_epochs = StepsOfEpochs()
+        self._over_epochs = StepsOfEpochs(epochs or EpochCounts())
         self.bar = BesideSteps()
 
     def choose(self, said: list[Counter], valued: bool, word: str) -> tuple[bool, Optional[int]]:
@@ -37,8 +47,11 @@ class Steps:
             return False, None
         epoch = next((one for one in ranked if one.rank == EPOCH), None)
         first = ranked[0] if epoch is None or ranked[0].word not in _OF_EPOCH else epoch
+        if epoch is first:
+            first = next((one for one in ranked if one.rank == BATCH and one.count <= one.total), first)  # the position in it
         self._epochs_seen = self._epochs_seen or epoch is not None
-        if first.rank > STEP:
+        within = epoch is not None and first.rank in (1, STEP, BATCH) and (first.rank != STEP or not first.total)
+        if first.rank > STEP and not within:
             return True, None if self.seen or (first.rank == BATCH and self._epochs_seen) else first.count
         self._others.update(one.word for one in ranked if one.rank <= STEP and one.word != first.word)
         if (first.word in self._others and first.word != self._word) or (word and first.total):
@@ -46,8 +59,7 @@ class Steps:
         if epoch is not None and first.total and self._word not in ("", first.word):
             return True, None  # the program counts its steps elsewhere; this is the position in an epoch
         self.seen, self._word = True, first.word
-        over = epoch is not None and first.total and first.rank == 1
-        step = self._over_epochs.step(epoch, first) if over and epoch is not None else first.count
+        step = self._over_epochs.step(epoch, first) if within and epoch is not None else first.count
         self.bar.named(step)
         return True, step
 
@@ -89,27 +101,40 @@ class StepsOfEpochs:
     """Of `Epoch [2/10], Step [100/600]`, the step over all epochs: 700.
 
     A program may also count over all epochs itself. Then the step's share of its total is that of the epochs, or a higher
-    epoch does not begin with a lower step.
+    epoch does not begin with a lower step. Without a total, an epoch is as long as the last step that was seen of one.
     """
 
-    def __init__(self) -> None:
-        self._first = 1  # the number of the first epoch
+    def __init__(self, counts: EpochCounts) -> None:
+        self._counts = counts
         self._anew: Optional[bool] = None  # whether each epoch begins anew; None: not known yet
         self._last = (-1, -1)  # epoch and step of the line before
+        self._highest = 0  # step of this epoch, if no line names the total
+        self._before = 0  # steps before this epoch, likewise
 
     def step(self, epoch: Counter, step: Counter) -> int:
         """The step over all epochs."""
-        if epoch.count == 0:
-            self._first = 0
-        before, last = self._last
-        self._last = (epoch.count, step.count)
-        passed = max(0, epoch.count - self._first)
+        if epoch.count == 0 or self._counts.first is None:
+            self._counts.first = min(epoch.count, 1)
+        (before, last), self._last = self._last, (epoch.count, step.count)
+        passed = max(0, epoch.count - self._counts.first)
+        if not step.total:
+            return self._unbounded(passed, epoch.count - before if before >= 0 else None, step.count)
         if passed and self._anew is None:
             if step.count > step.total or (before == epoch.count - 1 and step.count > last >= 0):
                 self._anew = False
             elif (before < epoch.count and step.count < last) or not epoch.total or not _shared(passed, step, epoch):
                 self._anew = True
         return passed * step.total + step.count if self._anew and step.count <= step.total else step.count
+
+    def _unbounded(self, passed: int, further: Optional[int], count: int) -> int:
+        """`further`: epochs since the line before; None for the first line."""
+        if further is None or further < 0:
+            self._before = passed * (self._counts.steps or 0)
+        elif further and count <= self._highest:
+            self._counts.steps = max(self._highest, self._counts.steps or 0)
+            self._before += further * self._counts.steps
+        self._highest = count if further else max(count, self._highest)
+        return self._before + count
 
 
 def _shared(passed: int, step: Counter, epoch: Counter) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from trainmaster.agent.metrics.counting import EpochCounts
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
@@ -21,11 +23,12 @@ _NO_RANK = 1 << 62
 class Evidence:
     """Memory and work per line are constant. `record` may be called from any thread.
 
-    `named`: metrics that are compared as losses are, because the user named them.
+    `named`: metrics that are compared as losses are, because the user named them. `epochs`: how the program numbers them.
     """
 
-    def __init__(self, named: frozenset[str] = frozenset()) -> None:
+    def __init__(self, named: frozenset[str] = frozenset(), epochs: Optional[EpochCounts] = None) -> None:
         self._named = named
+        self._epochs = epochs or EpochCounts()
         self._sdk: Optional[str] = None
         self._reported: Optional[tuple[Any, ...]] = None
         self.reset()
@@ -76,6 +79,8 @@ class Evidence:
             "fell_to": self._fell_to,
             "first": dict(self._first_losses),
             "last": {name: self._last_losses[name] for name in list(self._first_losses)},
+            "epoch_first": self._epochs.first,
+            "epoch_steps": self._epochs.steps,
             "sdk": self._sdk,
         }
 

@@ -40,6 +40,11 @@ _STEP = re.compile(  # of a text in lower case: far faster than re.IGNORECASE
     r"| of (?:the|an?|our|this) )"  # and not in prose
     r"(?: ?(?:/|of) ?(\d{1,15}))?",
 )
+_POSITION = re.compile(  # in an epoch: `[640/60000 (1%)]`, `[0][ 10/5005]`, `1 | 200/2983 batches`, `1/9 ━━━━ 469/938 0:00:05`
+    r"\d{1,9}(?: ?/ ?\d{1,9})?[\]|,:\t -]{0,8}"
+    r"(?:[\[(] {0,6}(\d{1,12}) {0,2}/ {0,2}(\d{1,12})(?: ?\( {0,3}\d{1,3}(?:\.\d{1,4})?%\))? {0,2}[\])]"
+    r"|(?:━[━╸╺]{0,200} )?(\d{1,12}) {0,2}/ {0,2}(\d{1,12}) (?:batches\b|\d{1,2}:\d\d))"
+)
 _TRAIN = re.compile(r"Train(?:ing)?: (\d{1,9}) {1,2}\[ {0,2}\d{1,12}/\d")  # timm: the epoch, and the batch in brackets
 _AT_EPOCH = re.compile(r"(\d{1,9})epoch:[A-Za-z]")  # ESPnet
 _SETS = re.compile(r".{0,40}\b[Tt]rain(?:ing)?: {0,2}\[(\d{1,9})(?:/\d{1,9})?\] {0,2}\[ {0,2}\d{1,12}/\d")
@@ -134,7 +139,14 @@ def counters(text: str) -> list[Counter]:
              if not _of_another(f" {lowered[max(0, match.start() - 60) : match.start()]}".rstrip(" '\""))]  # fmt: skip
     found = [one for one in found if one.word != "epochs" or one.total]  # of how many
     train = _TRAIN.match(text) or _SETS.match(text) or _AT_EPOCH.match(text)
-    return [*found, Counter("epoch", train[1], at=train.start(1))] if train is not None else found
+    if train is not None:
+        found.append(Counter("epoch", train[1], at=train.start(1)))
+    epoch = next((one for one in found if one.word == "epoch"), None)
+    position = None if epoch is None else _POSITION.match(text, epoch.at)
+    if position is not None:
+        group = 1 if position[1] else 3
+        found.append(Counter("batch", position[group], position[group + 1], position.start(group)))
+    return found
 
 
 def _of_another(before: str) -> bool:

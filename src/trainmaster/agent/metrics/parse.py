@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 
 from trainmaster.agent.metrics import bars, objects
-from trainmaster.agent.metrics.counting import Steps, TrainerBar
+from trainmaster.agent.metrics.counting import EpochCounts, Steps, TrainerBar
 from trainmaster.agent.metrics.line_text import LINE_MAX, cut, of_checkpoints, plain, without_prefix
 from trainmaster.agent.metrics.pairs import Counter, Pair, counters, head, pairs, round_number, under
 from trainmaster.agent.metrics.pairs import named as named_values
 from trainmaster.agent.metrics.tables import Columns, Rows
-from trainmaster.agent.metrics.vocabulary import BATCH, RANKS, is_rate, number
+from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, RANKS, is_rate, number
 from trainmaster.agent.transport.point_values import STEP_MAX, is_step
 
 TYPE_CHECKING = False
@@ -62,10 +62,12 @@ class Parser:
     `automatic`: lines that the pattern does not match are read, too.
     """
 
-    def __init__(self, pattern: Optional[Search] = None, automatic: bool = True) -> None:
+    def __init__(
+        self, pattern: Optional[Search] = None, automatic: bool = True, epochs: Optional[EpochCounts] = None
+    ) -> None:
         self._pattern = pattern
         self.automatic = automatic
-        self._steps = Steps()
+        self._steps = Steps(epochs)
         self._progress_seen = False
         self._rows = Rows()
         self._columns = Columns()
@@ -215,6 +217,8 @@ class Parser:
             if said or (pair.measured and pair.stands_alone):
                 values.setdefault(pair.name, pair.value)
         word = head(f"{bar.description}:")
+        if len(said) == 1 and said[0].rank == EPOCH and not bar.epochs and bar.at >= 0:
+            said.append(Counter("batch", str(bar.at), str(bar.total)))
         if said:
             named, step = self._steps.choose(said, bool(values), word)
             return (step, under_all(word, values)) if named else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 
+from trainmaster.agent.metrics.counting import EpochCounts
 from trainmaster.agent.metrics.evidence import Evidence
 
 TYPE_CHECKING = False
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Optional
 
     from trainmaster.agent.transport.outbox import Outbox
+    from trainmaster.wire.launch import Launch
 
 _KEPT = 2048  # steps remembered with their times: the last minutes, at any speed
 LONG_S = 60.0  # of steps, after which missing checkpoints are reported
@@ -23,13 +25,16 @@ class Progress:
     """Progress of a node's ranks. Steps reported through the SDK take precedence over printed ones.
 
     `again`: this attempt may go on from an earlier one, so what its program shows is reported while it runs.
-    `named`: see `Evidence`.
+    `named`: see `Evidence`. `epochs`: what earlier attempts learned of how the program numbers its epochs.
     """
 
-    def __init__(self, outbox: Outbox, again: bool = False, named: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, outbox: Outbox, again: bool = False, named: frozenset[str] = frozenset(), epochs: Optional[EpochCounts] = None
+    ) -> None:
         self._outbox = outbox
         self._again = again
-        self.evidence = Evidence(named)
+        self.epochs = epochs or EpochCounts()
+        self.evidence = Evidence(named, self.epochs)
         self._told = False
         self._seen: list[tuple[float, float]] = []  # (time, step), ascending; also read by another thread
         self.first_step: Optional[int] = None
@@ -37,6 +42,12 @@ class Progress:
         self.named = 0  # number of steps so far; a step that several ranks report counts once
         self.first_s = 0.0  # seconds since the epoch: when the first step was reported
         self.written_s = 0.0  # seconds since the epoch: write time of the lines being read, set by the reader
+
+    @classmethod
+    def of_launch(cls, outbox: Outbox, launch: Launch, named: frozenset[str]) -> Progress:
+        """For the ranks of one agent."""
+        again = launch["node_index"] == 0 and (launch["attempt"] > 1 or bool(launch["resume"]))
+        return cls(outbox, again, named, EpochCounts(launch.get("epoch_first"), launch.get("epoch_steps")))
 
     def step_at(self, time_s: float) -> Optional[int]:
         """The last step reported by `time_s` (seconds since the epoch); None if there was none. Callable from any thread."""
@@ -126,6 +137,7 @@ class RoleProgress:
     def __init__(self, outbox: Outbox, role: str) -> None:
         self._outbox = outbox
         self._role = role
+        self.epochs = EpochCounts()
         self._step: Optional[int] = None
         self.written_s = 0.0  # as in `Progress`
 

@@ -60,13 +60,13 @@ class Attempt:
         self._sync = start.talk()
         self._outbox = self._sync.outbox
         self._sync.heartbeat = self._heartbeat
-        again = self._launch["node_index"] == 0 and (self._launch["attempt"] > 1 or bool(self._launch["resume"]))
         pattern, log_max_bytes = patterns.of_launch(self._launch, self._outbox), self._launch["log_max_bytes"]
-        self._progress = Progress(self._outbox, again, patterns.named(self._launch, pattern))
+        self._progress = Progress.of_launch(self._outbox, self._launch, patterns.named(self._launch, pattern))
         automatic = self._launch.get("metrics_automatic", True)
         outputs: list[tuple[Rank, Progress | RoleProgress]] = [(rank, self._progress) for rank in self._ranks]
         outputs += [(role, RoleProgress(self._outbox, role.role or "")) for role in self._roles]
-        self._outputs = [RankOutput(rank, Parser(pattern, automatic), log_max_bytes, sink) for rank, sink in outputs]
+        parsers = [Parser(pattern, automatic, sink.epochs) for _, sink in outputs]
+        self._outputs = [RankOutput(rank, one, log_max_bytes, sink) for (rank, sink), one in zip(outputs, parsers, strict=True)]
         self._usage = usage.Usage(None if self._launch["cgroup"] else self._launch["memory_bytes"])
         self._devices = usage.Devices(self._launch["devices"])
         self._store_worker = StoreWorker(start, self._progress)

@@ -32,7 +32,7 @@ _GPU_KIND = re.compile(r"(?P<kind>[A-Za-z][A-Za-z0-9_.-]*)(?::(?P<count>[0-9]{1,
 _GPUS_EXPECTED = "a whole number such as 2, a fraction of one such as 0.25, or a kind and either such as h100:8"
 GPUS_MAX = 1024
 _PLACEHOLDER = re.compile(r"(?<!\$)\{[^{}]*\}")
-_WORD_IN_BRACES = re.compile(r"(?<!\$)\{[A-Za-z_]*\}")
+_WORD_IN_BRACES = re.compile(r"(?<!\$)\{(?:[A-Za-z_]*|(?:path|step)[:!][^{}]*)\}")
 _TRUTHS = {"yes": True, "no": False}  # text in YAML 1.2, but commonly meant as booleans
 _SUGGESTION_MAX = 200
 _NUMBER_MAX = 10**300
@@ -337,11 +337,11 @@ def checkpoint_path(value: object) -> str:
 
 
 def resume_arguments(value: object) -> str:
-    """Arguments, with no placeholders but `{path}` and `{step}`."""
+    """Arguments, with no placeholders but `{path}` and `{step}`, which take no format (`{step:>5}`)."""
     arguments = text(value, "arguments such as '--resume {path}'")
     wrong = next((mark for mark in _WORD_IN_BRACES.findall(arguments) if mark not in ("{path}", "{step}")), None)
     if wrong is not None:
-        raise refusal("no placeholders but {path} and {step}", value, arguments.replace(wrong, "{path}"))
+        raise refusal("no placeholders but {path} and {step}", value, arguments.replace(wrong, "{step}" if wrong.startswith("{step") else "{path}"))
     return arguments
 
 
