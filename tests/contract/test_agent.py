@@ -46,7 +46,8 @@ def test_a_job_of_a_moment(tmp_path: Path) -> None:
         "last_step": 3, "first_step": 3, "staged": [], "kept": [], "not_kept": [], "warned": [], "run": [], "restored": None,
         "killed_for_memory": False, "failed_ago_s": 0.0,
         "restored_step": None, "bad": [], "doubted": [], "unread": "",
-        "progress": {"steps": [3], "last_step": 3, "fell_to": None, "first": {"loss": 0.5}, "last": {"loss": 0.5}, "sdk": None},
+        "progress": {"steps": [3], "last_step": 3, "fell_to": None, "first": {"loss": 0.5}, "last": {"loss": 0.5},
+                     "epoch_first": None, "epoch_steps": None, "sdk": None},
         "ranks": [{
             "rank": 0, "exit_code": 0, "signal": None, "stopped_by_us": False, "error": None, "raised": None,
             "last_lines": ["step 3: loss 0.5", "done"], "outside": None,

@@ -94,10 +94,7 @@ class Tm:
 
     def ended(self, job: str, timeout_s: float = 30.0) -> dict[str, Any]:
         """The job, once it is over."""
-        self("wait", job, "--timeout", str(timeout_s))
-        shown: dict[str, Any] = self.json("show", job)
-        assert shown["state"] in ENDED, f"{job} is still {shown['state']} after {timeout_s} s: {shown['reason']}"
-        return shown
+        return self.state(job, *ENDED, timeout_s=timeout_s)
 
     def file(self, name: str, text: str) -> Path:
         """A file of the work directory."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from running import Tm, server
+from waiting import deadline
 
 SAVES = """
 import json, os
@@ -52,7 +53,21 @@ def test_every_kind_of_stored_file_is_read_and_what_is_damaged_is_named(tm: Tm) 
         what, jobs = next(value for begin, value in expected.items() if name.startswith(begin))
         assert (damaged["name"], damaged["repaired"], damaged["jobs"], found.code) == (name, False, jobs, 1), name
         assert damaged["what"].startswith(what), name
-        if name.endswith(".json") and "checkpoints" in name and "MANIFEST" not in name:  # the record still calls it good
-            assert "removed 0 older checkpoints" in tm("storage", "gc", "--older-checkpoints", "--grace", "0s").err
         path.write_bytes(data)
     assert "all are as their digests say" in tm("storage", "verify").err
+
+
+def test_a_damaged_checkpoint_is_on_record_and_never_used_again(tm: Tm) -> None:
+    tm.file("saves.py", SAVES)
+    job = tm.ended(tm.submit("--name", "saves", "--checkpoint", "ck-{step}.json", "--", "python3", "saves.py"))["id"]
+    first, newest = tm.json("show", job)["checkpoints"]
+    (stored,) = (tm.home.blobs / "checkpoints" / job / newest["id"]).rglob("ck-2.json")
+    stored.chmod(0o600)
+    stored.write_bytes(b"{}")
+    assert tm("storage", "verify").code == 1
+    shown = deadline(lambda: found if not (found := tm.json("show", job))["checkpoints"][1]["good"] else None, "the record")
+    assert [one["good"] for one in shown["checkpoints"]] == [True, False]
+    assert any("damaged" in one["text"] and "step 2" in one["text"] for one in shown["troubles"])
+    assert "removed 1 older checkpoint" in tm("storage", "gc", "--older-checkpoints", "--grace", "0s").err
+    left = deadline(lambda: found if len(found := tm.json("show", job)["checkpoints"]) == 1 else None, "the removal")
+    assert [one["id"] for one in left] == [first["id"]]

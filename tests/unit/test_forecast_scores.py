@@ -25,7 +25,7 @@ from trainmaster.simulator.trace import Arrival, Trace, processors
 ONE = ask_of(1, Shape())
 
 
-def line(rng: Random, jobs: int = 120) -> Trace:
+def line(rng: Random, jobs: int = 80) -> Trace:
     """Jobs of one processor that run to their limits, more than there are processors for."""
     at_s, arrivals = 0.0, []
     for seq in range(jobs):
@@ -35,7 +35,7 @@ def line(rng: Random, jobs: int = 120) -> Trace:
     return Trace("line", tuple(arrivals), processors(rng.randint(1, 3)))
 
 
-@settings(max_examples=examples(4, 60), deadline=None)
+@settings(max_examples=examples(3, 60), deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_where_limits_are_exact_and_nobody_passes_another_every_bound_holds(seed: int) -> None:
     trace = line(Random(seed))
@@ -67,7 +67,7 @@ def test_a_score_is_what_its_words_say() -> None:
 
 
 def test_so_many_are_told_as_asked_for_spread_over_the_trace() -> None:
-    trace = line(Random(1), 300)
+    trace = line(Random(1), 150)
     every = run(Case("all", trace, POLICIES["fifo"], Settings(), 300)).measures.eta
     few = run(Case("few", trace, POLICIES["fifo"], Settings(), 30)).measures.eta
     assert every is not None

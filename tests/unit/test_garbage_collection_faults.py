@@ -204,6 +204,7 @@ FAULTS: dict[str, Plant] = {
 RARE = {  # many histories are played before one shows it
     "what was recorded since the first look is not read", "trees that were stored since the first look are forgotten",
     "what waits is read after the jobs, and in neither while control takes it up",
+    "what was accepted since the first look is not read", "the second look comes before the door is closed",
     "what a live attempt may still commit is forgotten", "older checkpoints are given up though another job starts from them",
 }  # fmt: skip
 

@@ -48,7 +48,7 @@ class Verification:
     damaged_total: int = 0
     ended: bool = False
     error: str = ""  # why it ended early
-    doubtful: set[str] = field(default_factory=set)  # jobs with a damaged checkpoint, which their record may still call good
+    checkpoints: dict[str, set[str]] = field(default_factory=dict)  # job -> ids of its damaged checkpoints
 
 
 def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[[str], bool]) -> None:
@@ -112,11 +112,14 @@ def _verify_checkpoint(store: Blobs, job: Job, checkpoint: Checkpoint, into: Ver
         name = f"{root}/{MANIFEST}"
         if _whole(store, name, part.digest, into):
             files = list(_files(store, root, name, into))
-            wrong = [path for path, stored, wanted in files if not _whole(store, stored, wanted, into, gone=False)]
+            wrong = [one for one in files if not _whole(store, one[1], one[2], into, gone=False)]
         else:
-            wrong = [MANIFEST]
-        for path in wrong if wrong and store.exists([name])[0] else ():  # or the checkpoint was removed meanwhile
-            into.doubtful.add(job.id)
+            wrong = [(MANIFEST, name, part.digest)]
+        if not wrong or not store.exists([name])[0]:  # or the checkpoint was removed meanwhile
+            continue
+        if any(not _whole(store, stored, wanted, Verification()) for _, stored, wanted in wrong):  # twice: that is proof
+            into.checkpoints.setdefault(job.id, set()).add(checkpoint.id)
+        for path, _, _ in wrong:
             into.damaged_total += 1
             if len(into.damaged) < _DAMAGED_MAX:
                 into.damaged.append(Damaged(f"{root}/{path}", f"{checkpoint.label}: {printable(path)}", [job.id]))

@@ -46,6 +46,9 @@ def take(batch: Batch, row: InboxRow) -> str | None:
         case cmd.GiveUpCheckpoints(job, by, ids):
             batch.recall(job)
             batch.record(job, ev.CheckpointsGivenUp(by, ids))
+        case cmd.FoundDamaged(job, ids):
+            batch.recall(job)
+            batch.record(job, ev.CheckpointsDamaged(ids))
         case cmd.GiveUpBytes(job, by, kinds):
             batch.recall(job)
             batch.record(job, ev.BytesGivenUp(by, kinds))

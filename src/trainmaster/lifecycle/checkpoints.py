@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from trainmaster.lifecycle.effects import DeleteCheckpoint
 from trainmaster.lifecycle.reports import count_report
-from trainmaster.lifecycle.transitions import Change, live_attempt
+from trainmaster.lifecycle.transitions import Change, found_bad, live_attempt
 from trainmaster.model.checkpoints import Checkpoint
-from trainmaster.model.events import CheckpointDeleted, CheckpointsGivenUp, CheckpointStaged, JobEvent
+from trainmaster.model.events import CheckpointDeleted, CheckpointsDamaged, CheckpointsGivenUp, CheckpointStaged, JobEvent
 from trainmaster.model.job import Attempt, Job, NodePhase
 
 
@@ -91,6 +91,12 @@ def spare(job: Job) -> tuple[Checkpoint, ...]:
         return ()
     last = job.good_checkpoints[-1:]
     return tuple(checkpoint for checkpoint in job.checkpoints if checkpoint not in last)
+
+
+def damage_checkpoints(job: Job, event: JobEvent, now_s: float) -> Change:
+    """Mark checkpoints as bad that a verification of the store found damaged. What was marked before stays as it is."""
+    assert isinstance(event, CheckpointsDamaged)
+    return found_bad(job, tuple(one.id for one in job.good_checkpoints if one.id in event.ids), now_s), ()
 
 
 def give_up_checkpoints(job: Job, event: JobEvent, now_s: float) -> Change:

@@ -64,6 +64,7 @@ def _build() -> dict[tuple[State, type], Row]:
         rows((live,), ev.NodeEnded, transitions.end_node, live, stopping)
     rows(_LIVE, ev.CheckpointStaged, checkpoints.stage_checkpoint)
     rows((*_WAITING, *_LIVE, *_ENDED), ev.CheckpointDeleted, checkpoints.delete_checkpoint)
+    rows((*_WAITING, *_LIVE, *_ENDED), ev.CheckpointsDamaged, checkpoints.damage_checkpoints)
     rows(_ENDED, ev.CheckpointsGivenUp, checkpoints.give_up_checkpoints)
     rows((*_WAITING, *_LIVE, *_ENDED), ev.BytesGivenUp, storage_removal.give_up_bytes)
     rows((*_WAITING, *_LIVE, *_ENDED), ev.BytesRemoved, storage_removal.remove_bytes)

@@ -1,6 +1,7 @@
 """Commands to the control plane: the rows of the inbox, as values."""
 
 from dataclasses import dataclass, field
+from typing import get_args
 
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.lineage import Lineage
@@ -104,6 +105,14 @@ class GiveUpCheckpoints:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundDamaged:
+    """A verification of the store found that checkpoints of a job have other bytes than their digests say."""
+
+    job: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUpBytes:
     """Free space: remove bytes of these kinds (`model.storage_kinds.StorageKind`)."""
 
@@ -168,23 +177,14 @@ Command = (
     | ConfigureCluster
     | TakeNote
     | GiveUpCheckpoints
+    | FoundDamaged
     | GiveUpBytes
     | RecordCommand
     | RecordForecast
     | WarnJob
     | AgentReport
 )
-COMMANDS: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        SubmitJob, CancelJob, HoldJob, ReleaseJob, UpdateJob, SetNodeState, ConfigureCluster, TakeNote, GiveUpCheckpoints,
-        GiveUpBytes,
-        RecordCommand,
-        RecordForecast,
-        WarnJob,
-        AgentReport,
-    )
-}  # fmt: skip
+COMMANDS: dict[str, type] = {cls.__name__: cls for cls in get_args(Command)}
 
 
 def ends_something(command: Command) -> bool:

@@ -5,6 +5,7 @@ stores beside it. `EVENTS` is the closed set; the store uses the class name as t
 """
 
 from dataclasses import dataclass, field
+from typing import get_args
 
 from trainmaster.model.checkpoints import Artifact, Part
 from trainmaster.model.cluster_events import ClusterConfigured as ClusterConfigured
@@ -222,6 +223,13 @@ class CheckpointsGivenUp:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointsDamaged:
+    """A verification of the store found that their bytes do not have their digests."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BytesGivenUp:
     """A person or the retention asked to remove bytes of a job. Its record stays."""
 
@@ -366,6 +374,7 @@ JobEvent = (
     | CheckpointStaged
     | CheckpointDeleted
     | CheckpointsGivenUp
+    | CheckpointsDamaged
     | BytesGivenUp
     | BytesRemoved
     | ArtifactKept
@@ -381,14 +390,4 @@ JobEvent = (
 )
 ClusterEvent = NodeSeen | NodeStateSet | ClusterConfigured | Planned | ClockSet
 Event = JobEvent | ClusterEvent
-EVENTS: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        Submitted, Held, Released, Updated, StartAllowed, StartRefused, CancelRequested, Waited, Promised, PromiseBroken,
-        Placed, PreparationBegan, Foreseen, RendezvousChosen, NodeStarted,
-        EnvironmentSeen, NodeLost, NodeEnded, CheckpointStaged, CheckpointDeleted, CheckpointsGivenUp, BytesGivenUp,
-        BytesRemoved, ArtifactKept, NotKept,
-        Warned, Noted, RunDataLogged, ProgressSeen, CommandRun, StopOrdered, AttemptEnded, NodeSeen, NodeStateSet,
-        ClusterConfigured, Planned, ClockSet,
-    )
-}  # fmt: skip
+EVENTS: dict[str, type] = {cls.__name__: cls for cls in get_args(Event)}

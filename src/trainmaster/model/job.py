@@ -309,7 +309,7 @@ class Job:
 
     @property
     def epoch_counts(self) -> tuple[int | None, int | None]:
-        """How its program numbers epochs, if it has a checkpoint: `Progress.epoch_first` and `epoch_steps`, newest word first."""
+        """How its program numbers epochs, if it has a checkpoint: the newest `Progress.epoch_first` and `epoch_steps`."""
         origin = self.lineage.checkpoint if self.lineage is not None else None
         kept = (*reversed(self.checkpoints), *((origin,) if origin is not None else ()))
         shown = [one.progress for one in kept if one.progress is not None]

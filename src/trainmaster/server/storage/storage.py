@@ -143,8 +143,6 @@ async def gc(request: Request) -> bodies.Json:
 async def _give_up(api: runtime.Runtime, user: str, rules: garbage_collection.Collecting) -> list[garbage_collection.Older]:
     """Ask control to discard checkpoints: it records what a job keeps, and removes the bytes once no fork needs them."""
     found = await LONG.run(garbage_collection.older, ServerRecords(api.services), time.time() - rules.grace_s)
-    doubtful = api.verification.doubtful if api.verification is not None else ()
-    found = [one for one in found if one.job not in doubtful]  # the last one on record may be the damaged one
     if found and not rules.dry_run:
         now_s = time.time()
         await api.accept(

@@ -1,6 +1,8 @@
 """Routes that verify the store: everything in it is read in the background, by one thread at a time."""
 
 import asyncio
+import os
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -8,6 +10,8 @@ from fastapi import APIRouter, Request
 
 from trainmaster.blobs.verification import Verification, verify
 from trainmaster.errors import ConflictError, NotFoundError, TrainmasterError, UsageError
+from trainmaster.model.commands import FoundDamaged
+from trainmaster.ports.store import NewRow
 from trainmaster.server.http import bodies
 from trainmaster.server.record.provenance import replace_environment
 from trainmaster.server.runtime import runtime
@@ -40,7 +44,7 @@ async def start(request: Request) -> bodies.Json:
         raise ConflictError("a verification that repairs nothing is going on", "repeat the command when it has ended")
     if api.verification is None or api.verification.ended:
         api.verification = Verification(repair=repair)
-        task = asyncio.create_task(LONG.run(_verify, api.services, api.verification))
+        task = asyncio.create_task(_run(api, api.verification))
         _running.add(task)
         task.add_done_callback(_running.discard)
     return bodies.Json(_view(api.verification), 202)
@@ -60,6 +64,18 @@ async def progress(request: Request) -> bodies.Json:
     return bodies.Json(_view(found))
 
 
+async def _run(api: runtime.Runtime, into: Verification) -> None:
+    """Verify, and have control record which checkpoints are damaged: no restart, fork or removal counts on them again."""
+    try:
+        await LONG.run(_verify, api.services, into)
+        found = [FoundDamaged(job, tuple(sorted(ids))) for job, ids in into.checkpoints.items()]
+        await api.accept([NewRow(f"FoundDamaged:{os.urandom(12).hex()}", one, time.time()) for one in found])
+    except TrainmasterError as error:
+        into.error = str(error)
+    finally:
+        into.ended = True
+
+
 def _verify(services: Services, into: Verification) -> None:
     into.error = "it failed: see the server's log"  # until it is over
     try:
@@ -67,10 +83,8 @@ def _verify(services: Services, into: Verification) -> None:
         into.error = ""
     except (OSError, TrainmasterError) as error:
         into.error = str(error)
-    finally:
-        into.ended = True
 
 
 def _view(found: Verification) -> dict[str, Any]:
-    shown = {name: value for name, value in asdict(found).items() if name != "doubtful"}
+    shown = {name: value for name, value in asdict(found).items() if name != "checkpoints"}
     return {**shown, "error": found.error if found.ended else ""}

@@ -91,6 +91,8 @@ def sentence(event: ev.Event) -> str:
             return f"deleted checkpoint {id}"
         case ev.CheckpointsGivenUp(by, ids):
             return f"{by} gave up {len(ids)} older checkpoint{'' if len(ids) == 1 else 's'}: {', '.join(ids)}"
+        case ev.CheckpointsDamaged(ids):
+            return f"the store holds other bytes than their digests say: {', '.join(ids)}"
         case ev.BytesGivenUp(by, kinds):
             return f"{by} gave up its {', '.join(kinds)}"
         case ev.BytesRemoved(kind, size):

@@ -341,7 +341,8 @@ def resume_arguments(value: object) -> str:
     arguments = text(value, "arguments such as '--resume {path}'")
     wrong = next((mark for mark in _WORD_IN_BRACES.findall(arguments) if mark not in ("{path}", "{step}")), None)
     if wrong is not None:
-        raise refusal("no placeholders but {path} and {step}", value, arguments.replace(wrong, "{step}" if wrong.startswith("{step") else "{path}"))
+        meant = "{step}" if wrong.startswith("{step") else "{path}"
+        raise refusal("no placeholders but {path} and {step}", value, arguments.replace(wrong, meant))
     return arguments
 
 
