@@ -25,7 +25,7 @@ version returns 410 with the new path.
 Every request needs `Authorization: Bearer TOKEN`. The token of a server on this machine is in the file `token` of its home. A
 request that creates something has an `Idempotency-Key` that the client chooses. The same key never creates a second object.
 An error is `{"error": {"code", "message", "hint", "details"}}`; [Errors](errors.md) lists the codes. Times are seconds since
-the epoch.
+the epoch. Numbers that are not finite are the words `NaN`, `Infinity` and `-Infinity`; null is a value that is missing.
 
 Each route limits its body (413 above the limit), in bytes and in values: one comma, colon or bracket for every 4 bytes of the
 limit, from 100,000 to 4 million. A body from which nothing arrives for 20 seconds is rejected (408), and so is a body slower

@@ -99,12 +99,12 @@ def test_points_and_heartbeats_reach_the_metrics(api: Api) -> None:
     told = {"series": {"loss": [[1, 2.5], [2, 1.5]]}, "best": {"loss": {"step": 2, "value": 1.5}}}
     assert api.get("/jobs/train-1/metrics", name="loss") == told
     shown = api.get("/jobs/train-1")
-    assert (shown["step"], shown["metrics"]["loss"]["value"], shown["metrics"]["bad"]["value"]) == (2, 1.5, None)
+    assert (shown["step"], shown["metrics"]["loss"]["value"], shown["metrics"]["bad"]["value"]) == (2, 1.5, "NaN")
     bad = {"bad": {"value": "nan", "since_step": 1, "last_step": None, "last_value": None}}
     assert [shown["diverged"], api.get("/jobs")["jobs"][0]["diverged"]] == [bad, bad]
     api.sync(KEY, points=[{"rank": 0, "step": step, "values": {"loss": float("inf")}, "age_s": 0.0} for step in (3, 4)])
     infinite = {"value": "inf", "since_step": 3, "last_step": 2, "last_value": 1.5}
-    assert (api.get("/jobs/train-1")["metrics"]["loss"]["value"], api.get("/jobs/train-1")["diverged"]["loss"]) == (None, infinite)
+    assert (api.get("/jobs/train-1")["metrics"]["loss"]["value"], api.get("/jobs/train-1")["diverged"]["loss"]) == ("Infinity", infinite)
     assert [(row.key, row.step, row.memory_bytes) for row in api.services.metrics.heartbeats("train-1")] == [(KEY, 2, 1000)]
 
 

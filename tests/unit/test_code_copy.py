@@ -47,14 +47,14 @@ def test_git_decides_what_is_copied(tmp_path: Path) -> None:
 
 def test_a_clean_repository_and_a_new_one(tmp_path: Path) -> None:
     root = repository(tmp_path / "r", {"a.py": "1"})
-    assert git_state(str(root)) == (git(root, "rev-parse", "HEAD"), False)
+    assert git_state(str(root)) == (git(root, "rev-parse", "HEAD"), False, [])
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     git(fresh, "init", "-q")
     write(fresh, {"a.py": "1"})
     gathered = gather(fresh)
     assert (shown(gathered), gathered.git_commit, gathered.git_dirty) == ({"a.py": "file"}, None, True)
-    assert git_state(str(tmp_path)) == (None, False)
+    assert git_state(str(tmp_path)) == (None, False, [])
 
 
 def test_a_directory_below_the_top_of_a_repository(tmp_path: Path) -> None:
@@ -96,6 +96,44 @@ def test_submodules_and_repositories_inside(tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", str(root), str(clone))
     gathered = gather(clone)
     assert said(gathered) == [f"not copied: vendor/library (a submodule that is not checked out); {ALL}"]
+
+
+def test_a_submodule_at_another_commit_is_a_change(tmp_path: Path) -> None:
+    """T4: its files are in the copy, and the repository's state was called clean."""
+    library = repository(tmp_path / "library", {"lib.py": "1"})
+    root = repository(tmp_path / "r", {"a.py": "1"})
+    git(root, "submodule", "add", "-q", str(library), "vendor/library")
+    git(root, "commit", "-qm", "y")
+    assert not gather(root).git_dirty
+    write(root / "vendor" / "library", {"lib.py": "2"})
+    git(root / "vendor" / "library", "commit", "-qam", "z")
+    assert gather(root).git_dirty
+    git(root, "add", "vendor/library")
+    assert git(root, "commit", "-qm", "z") is not None
+    assert not gather(root).git_dirty
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_a_change_that_git_was_told_to_overlook_is_one(tmp_path: Path, flag: str) -> None:
+    """T4: the copy had the new file, and the provenance said that nothing differs from the commit."""
+    root = repository(tmp_path / "r", {"train.py": "lr = 1\n", "other.py": "2\n", "sub/x.py": "3\n"})
+    git(root, "update-index", flag, "train.py", "other.py", "sub/x.py")
+    assert (gather(root).git_dirty, gather(root).git_patch) == (False, None)
+    write(root, {"train.py": "lr = 2\n"})
+    changed = gather(root)
+    assert changed.git_dirty
+    assert changed.git_patch is not None
+    assert b"-lr = 1\n+lr = 2\n" in changed.git_patch.data
+    assert b"other.py" not in changed.git_patch.data
+    assert git_state(str(root))[1:] == (True, ["train.py"])
+    assert git(root, "status", "--porcelain") == "", "the repository's own index is as it was"
+    write(root, {"train.py": "lr = 1\n"})
+    (root / "other.py").unlink()  # as in a sparse checkout
+    assert not gather(root / "sub").git_dirty
+    write(root, {"sub/x.py": "4\n"})
+    inner = gather(root / "sub").git_patch
+    assert inner is not None
+    assert b"-3\n+4\n" in inner.data
 
 
 def test_too_much_that_is_new_is_refused_by_name(tmp_path: Path) -> None:

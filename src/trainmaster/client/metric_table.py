@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainmaster.client.api import Client
+from trainmaster.wire import rest
 
 COLUMNS = ("job", "metric", "step", "value", "time_s", "attempt")
 
@@ -42,7 +43,7 @@ def _add(columns: dict[str, list[Any]], client: Client, job: str, name: str) -> 
         columns["job"] += [job] * len(points)
         columns["metric"] += [name] * len(points)
         columns["step"] += steps
-        columns["value"] += [math.nan if value is None else value for value in values]
+        columns["value"] += [math.nan if value is None else rest.number_of(value) for value in values]
         columns["time_s"] += times_s
         columns["attempt"] += attempts
         after = page["next"]

@@ -44,7 +44,7 @@ def origin(
 ) -> dict[str, Any]:
     """User, host, directory and environment of a submit (`model.spec.Origin`).
 
-    `git` is (commit, dirty), from `Gathered` or `git_state`. Raises: UsageError if the directory's name is not UTF-8.
+    `git` is (commit, dirty), as in `Gathered`. Raises: UsageError if the directory's name is not UTF-8.
     """
     environment = os.environ if environment is None else environment
     commit, dirty = git

@@ -259,8 +259,9 @@ def pack(draft: Draft) -> Prepared:
         check(draft.spec, draft.directory, draft.file)
     gathered: Gathered | None = None
     if draft.in_place:
-        code, git = {"in_place": True}, git_state(str(draft.directory))
-        patch = Differ(str(draft.directory)).patch() if git[0] is not None and git[1] else None
+        commit, dirty, overlooked = git_state(str(draft.directory))
+        code, git = {"in_place": True}, (commit, dirty)
+        patch = Differ(str(draft.directory), overlooked).patch() if git[0] is not None and git[1] else None
     else:
         include, exclude = (code_paths(draft.directory, key) for key in ("include", "exclude"))
         gathered = gather(draft.directory, None, _own(draft.spec), include, exclude)

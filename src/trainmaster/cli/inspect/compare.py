@@ -174,7 +174,7 @@ def curves(found: Mapping[str, Any], width: int) -> list[str]:
     lines: list[str] = []
     for name, series in found["series"].items():
         marked = list(zip(MARKS, series, strict=False))
-        finite = [(mark, [(step, value) for step, value in points if value is not None]) for mark, points in marked]
+        finite = [(mark, [point for point in points if not isinstance(point[1], str | None)]) for mark, points in marked]
         drawn = curve.overlay(finite, min(max(width, 40), 120))
         diverged = next((one.get("diverged") or [] for one in found["metrics"] if one["name"] == name), [])
         broken = [f"  {mark} {human.diverged(bad)}" for mark, bad in zip(MARKS, diverged, strict=False) if bad is not None]

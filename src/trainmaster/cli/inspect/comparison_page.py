@@ -9,6 +9,7 @@ from trainmaster.cli.render import human
 from trainmaster.cli.render.arguments import by_argument
 from trainmaster.cli.render.compared import SECTIONS, at, last_cells, shown
 from trainmaster.cli.render.html_figure import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, key, page, table
+from trainmaster.wire import rest
 
 
 def html(found: Mapping[str, Any]) -> str:
@@ -33,8 +34,9 @@ def _runs(jobs: Sequence[Mapping[str, Any]]) -> str:
     return table(("run", "state", "ran", "attempts", "experiment"), rows, "figures")
 
 
-def _figure(name: str, series: Sequence[Sequence[tuple[float, float | None]]], ids: Sequence[str]) -> str:
-    curves = [[(step, value) for step, value in points if value is not None and math.isfinite(value)] for points in series]
+def _figure(name: str, series: Sequence[Sequence[tuple[float, float | str | None]]], ids: Sequence[str]) -> str:
+    numbers = [[(step, rest.number_of(value)) for step, value in points] for points in series]
+    curves = [[(step, value) for step, value in points if value is not None and math.isfinite(value)] for points in numbers]
     everything = [point for points in curves for point in points]
     if not everything:
         return ""

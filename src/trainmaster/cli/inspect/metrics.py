@@ -27,6 +27,7 @@ from trainmaster.cli.whole_file import whole_file
 from trainmaster.client.metric_table import COLUMNS, metrics_table
 from trainmaster.errors import OperationError, UsageError
 from trainmaster.spec.fields.values import pattern_fault
+from trainmaster.wire import rest
 
 _CHUNK = 1 << 20  # bytes of a line that are read at once
 _SHOWN = 10  # lines of each table
@@ -176,9 +177,8 @@ def export(session: Session, jobs: tuple[str, ...], names: tuple[str, ...], syst
     elif as_csv:
         out.raw(_csv(table))
     elif out.json:
-        values = [None if not math.isfinite(value) else value for value in table["value"]]
-        columns = {**table, "value": values}
-        out.value([dict(zip(COLUMNS, row, strict=True)) for row in zip(*(columns[name] for name in COLUMNS), strict=True)])
+        rows = zip(*(table[name] for name in COLUMNS), strict=True)
+        out.value(rest.worded([dict(zip(COLUMNS, row, strict=True)) for row in rows]))
     else:
         _summarize(session, table)
 

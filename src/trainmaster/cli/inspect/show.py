@@ -17,6 +17,7 @@ from trainmaster.cli.render.provenance import draw, lineage
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import ENDED
 from trainmaster.client.origin import wanted
+from trainmaster.wire import rest
 
 Series = tuple[str | None, list[tuple[float, float]], dict[str, Any] | None]  # the name of a metric, its points, the best one
 
@@ -60,7 +61,8 @@ def show(session: Session, job: str, metric: str | None, provenance: bool, diff:
     width = min(_WIDTH, max(_WIDTH_MIN, out.width or _WIDTH))
     for line in head(found, time.time(), width):
         out.data(line, found["state"])
-    points = [(step, math.nan if value is None else value) for step, value in told["series"].get(name, [])]
+    series = [(step, rest.number_of(value)) for step, value in told["series"].get(name, [])]
+    points = [(step, math.nan if value is None else value) for step, value in series]
     for line in body(found, time.time(), (name, points, best), (width, out.unicode)):
         out.data(line)
 
@@ -222,14 +224,14 @@ def _metric(job: dict[str, Any], series: Series, width: int) -> list[str]:
     assert name is not None
     step, value = points[-1]
     last = job["metrics"].get(name)
-    if last is not None and last["step"] is not None and last["value"] is not None:
-        step, value = last["step"], last["value"]
+    if last is not None and last["step"] is not None and (now := rest.number_of(last["value"])) is not None:
+        step, value = last["step"], now
     diverged = name in (job.get("diverged") or {})
     stepped = _is_stepped(job, name)
     told = last_text(job, name, value) if diverged else f"{human.number(value)}{f' at step {step:g}' if stepped else ''}"
     if best is not None and best["value"] is not None:
         at = f" at step {best['step']:g}" if stepped else ""
-        told += f", best {human.number(best['value'])}{at}"
+        told += f", best {human.number(rest.number_of(best['value']))}{at}"
     return _wrapped(f"Metric {human.middle(name, width)}: {told}", "", "  ", width)
 
 

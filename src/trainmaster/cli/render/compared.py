@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.cli.render import human
+from trainmaster.wire import rest
 
 SECTIONS = {
     "spec": "Spec", "params": "Parameters", "recorded": "Parameters that the program does not read",
@@ -37,4 +38,4 @@ def at(point: Mapping[str, Any] | None) -> str:
     if point is None:
         return "-"
     step = "" if point["step"] is None else f" at {point['step']}"
-    return f"{human.number(point['value'])}{step}"
+    return f"{human.number(rest.number_of(point['value']))}{step}"

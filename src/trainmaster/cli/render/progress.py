@@ -8,6 +8,7 @@ from typing import Any
 
 from trainmaster.agent.metrics.vocabulary import measured
 from trainmaster.cli.render import human
+from trainmaster.wire import rest
 
 _OF = re.compile(
     r"\b(?:step|iter(?:ation)?|epoch|batch|round)s?\b[\s:=\[(#]{0,4}(\d{1,12})\s*(?:/|of)\s*(\d{1,12})\b", re.IGNORECASE
@@ -100,7 +101,8 @@ def line(job: Mapping[str, Any], meter: Meter, primary: str | None, width: int) 
 def values_of(job: Mapping[str, Any]) -> dict[str, float | None]:
     """The last value by metric name, from a list entry (`name: value`) or a job (`name: {step, value, time_s}`)."""
     metrics: Mapping[str, Any] = job.get("metrics") or {}
-    return {name: told.get("value") if isinstance(told, Mapping) else told for name, told in metrics.items()}
+    values = {name: told.get("value") if isinstance(told, Mapping) else told for name, told in metrics.items()}
+    return {name: rest.number_of(value) for name, value in values.items()}
 
 
 def last_text(job: Mapping[str, Any], name: str, value: float | None) -> str:

@@ -11,7 +11,7 @@ _GPU = re.compile(r"gpu(\d+)_percent\Z")
 
 def line(system: Mapping[str, Any]) -> str:
     """`CPU 97 %, memory 512 MiB, GPU 0 85 % of 3.2 GiB, disk 0 B/s read 1.2 MB/s written, …`; empty without metrics."""
-    told = {name: point["value"] for name, point in system.items() if point["value"] is not None}
+    told = {name: point["value"] for name, point in system.items() if not isinstance(point["value"], str | None)}
     parts = []
     if "cpu_percent" in told:
         parts.append(f"CPU {told['cpu_percent']:.0f} %")

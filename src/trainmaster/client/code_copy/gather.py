@@ -87,7 +87,7 @@ def gather(
         exclusions.set_server_aside(root, listing)
         exclusions.set_private_aside(listing, include)
         exclusions.set_excluded_aside(root, listing, exclude)
-        differ = Differ(root) if listing.commit is not None and listing.dirty else None
+        differ = Differ(root, listing.overlooked) if listing.commit is not None and listing.dirty else None
         homes = exclusions.set_own_aside(root, listing, own)
         collected = _Collected(root, listing, limits)
         collected.add_files(digests, homes)

@@ -3,8 +3,10 @@
 import hashlib
 import os
 import re
+import shutil
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
 from trainmaster.client.code_copy.listing import GIT, git_environment
@@ -36,14 +38,18 @@ class Patch(NamedTuple):
 
 
 class Differ:
-    """`git diff` on its way, beside what else a submit has to do."""
+    """`git diff` on its way, beside what else a submit has to do. `overlooked`: changed files that git was told to overlook."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, overlooked: Sequence[str] = ()) -> None:
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
         self._process: subprocess.Popen[bytes] | None = None
+        self._index = tempfile.TemporaryDirectory() if overlooked else None
+        environment = git_environment()
         try:
+            if self._index is not None:
+                environment["GIT_INDEX_FILE"] = _seeing(root, overlooked, f"{self._index.name}/index", environment)
             command = [*GIT, *_PLAIN, "-C", root, *_DIFF, "--ignore-submodules=all", "--", "."]
-            self._process = subprocess.Popen(command, stdin=null, stdout=pipe, stderr=null, env=git_environment())
+            self._process = subprocess.Popen(command, stdin=null, stdout=pipe, stderr=null, env=environment)
         except OSError:
             return  # git was just removed: continue without a patch
 
@@ -55,7 +61,21 @@ class Differ:
             assert process.stdout is not None
             data, size = _bounded(process.stdout)
             process.kill()
+        if self._index is not None:
+            self._index.cleanup()
         return Patch(data, size) if data else None
+
+
+def _seeing(root: str, overlooked: Sequence[str], copy: str, environment: dict[str, str]) -> str:
+    """A copy of the index in which git does not overlook these files. Raises: OSError."""
+    index = subprocess.run([*GIT, "-C", root, "rev-parse", "--git-path", "index"], capture_output=True, env=environment).stdout
+    # With its time: by that git knows which files it must read, because they may have changed within the same second.
+    shutil.copy2(os.path.join(root, os.fsdecode(index.removesuffix(b"\n"))), copy)
+    names = os.fsencode("".join(f"{path}\0" for path in overlooked))
+    for flag in ("--no-assume-unchanged", "--no-skip-worktree"):
+        command = [*GIT, "-C", root, "update-index", flag, "-z", "--stdin"]
+        subprocess.run(command, input=names, capture_output=True, env={**environment, "GIT_INDEX_FILE": copy})
+    return copy
 
 
 def _bounded(stream: IO[bytes]) -> tuple[bytes, int]:

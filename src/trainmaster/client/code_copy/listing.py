@@ -4,10 +4,12 @@ In git, tracked files and untracked files that are not ignored are copied, also 
 linked. Elsewhere everything up to the limits is copied, and larger files are linked. In both, `large` then links large data.
 """
 
+import hashlib
 import os
 import stat
 import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from trainmaster.client.code_copy.digests import Digests
@@ -23,6 +25,8 @@ GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 _STATUS = ("status", "--porcelain=v2", "-z", "--branch", "--untracked-files=all", "--ignored=matching")
 _STATUS_REST = ("--no-renames", "--ignore-submodules=all", "--", ".")
 _SUBMODULE = "160000"
+_OVERLOOKED = tuple("hSsmrck")  # tags of files that are assumed to be unchanged, or left out of the work tree
+_SHA1_LENGTH = 40
 
 # Why a path is linked.
 IGNORED = "git ignores it"
@@ -63,6 +67,7 @@ class Listing:
         self.links: dict[str, str] = {}  # path -> why
         self.empty: set[str] = set()  # empty directories; none in git, which has none either
         self.left_out: list[Aside] = []
+        self.overlooked: list[str] = []  # changed files that git was told to overlook; its own status calls them unchanged
         self.looks: dict[str, os.stat_result] = {}  # stat results of tracked files, taken while git was running
         self.digests: dict[str, str] = {}  # cached digests of those that have not changed
         self.note = ""  # about the whole directory
@@ -80,10 +85,10 @@ def list_directory(root: str, limits: Limits, digests: Digests | None = None) ->
     return listing
 
 
-def git_state(root: str) -> tuple[str | None, bool]:
-    """(commit, whether the files differ from it); (None, False) outside of git."""
+def git_state(root: str) -> tuple[str | None, bool, list[str]]:
+    """(commit, whether the files differ from it, `Listing.overlooked`); (None, False, []) outside of git."""
     listing, _ = _git_listing(root)
-    return (listing.commit, listing.dirty) if listing else (None, False)
+    return (listing.commit, listing.dirty, listing.overlooked) if listing else (None, False, [])
 
 
 def git_environment() -> dict[str, str]:
@@ -102,7 +107,7 @@ def _git_listing(root: str, digests: Digests | None = None) -> tuple[Listing | N
         return None, ""
     environment = git_environment()
     try:
-        commands = [(*GIT, "-C", real, "ls-files", "-z", "--stage"), (*GIT, "-C", real, *_STATUS, *_STATUS_REST)]
+        commands = [(*GIT, "-C", real, "ls-files", "-z", "-v", "--stage"), (*GIT, "-C", real, *_STATUS, *_STATUS_REST)]
         pipe = subprocess.PIPE
         running = [subprocess.Popen(c, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment) for c in commands]
     except OSError:
@@ -133,15 +138,18 @@ class _Repository:
     def __init__(self, root: str, prefix: str) -> None:
         self._root, self._prefix = root, prefix
         self._listing = Listing(git=True)
-        self._submodules: list[str] = []
+        self._submodules: dict[str, str] = {}  # path -> commit in the index
+        self._overlooked: dict[str, str] = {}  # path -> object in the index
 
     def track(self, tracked: str, digests: Digests | None) -> None:
-        """Parse the output of `git ls-files --stage` (mode, object and stage of fixed length, then the path). If digests are
-        wanted, also examine each file.
+        """Parse the output of `git ls-files -v --stage` (tag, mode, object and stage of fixed length, then the path). If
+        digests are wanted, also examine each file.
         """
         records = tracked.split("\0")
         begin = records[0].find("\t") + 1
-        self._submodules = [record[begin:] for record in records if record.startswith(_SUBMODULE)]
+        objects = slice(len("H 100644 "), begin - len(" 0\t"))
+        self._submodules = {record[begin:]: record[objects] for record in records if record.startswith(_SUBMODULE, 2)}
+        self._overlooked = {record[begin:]: record[objects] for record in records if record.startswith(_OVERLOOKED)}
         files, looks, lstat, root = self._listing.files, self._listing.looks, os.lstat, self._root + "/"
         files.update([record[begin:] for record in records if record])
         files.difference_update(self._submodules)
@@ -158,7 +166,9 @@ class _Repository:
 
     def listing(self, status: str) -> Listing | None:
         """Add the output of `git status`. None if the directory itself is ignored: it is then treated as outside of git."""
-        result, inner = self._listing, self._submodules
+        result, inner = self._listing, list(self._submodules)
+        result.overlooked = [path for path, known in self._overlooked.items() if self._differs(path, known)]
+        result.fresh.update(result.overlooked)
         for record in filter(None, status.split("\0")):
             kind, _, rest = record.partition(" ")
             if kind == "#":
@@ -201,6 +211,16 @@ class _Repository:
         if not is_junk(below):
             self._listing.links[below] = IGNORED
 
+    def _differs(self, path: str, known: str) -> bool:
+        """Whether a file that git was told to overlook differs from the index. An absent one may be left out on purpose."""
+        place = f"{self._root}/{path}"
+        try:
+            data = os.fsencode(os.readlink(place)) if os.path.islink(place) else Path(place).read_bytes()
+        except OSError:
+            return False
+        kind = hashlib.sha1 if len(known) == _SHA1_LENGTH else hashlib.sha256
+        return kind(b"blob %d\0" % len(data) + data).hexdigest() != known
+
     def _inner(self, path: str) -> None:
         """List the files of a submodule or of another repository inside this one."""
         listing = _git_listing(f"{self._root}/{path}")[0] if os.path.exists(f"{self._root}/{path}/.git") else None
@@ -215,7 +235,8 @@ class _Repository:
             mine.update(f"{path}/{name}" for name in theirs)
         self._listing.links.update({f"{path}/{name}": why for name, why in listing.links.items()})
         self._listing.left_out += [one._replace(path=f"{path}/{one.path}") for one in listing.left_out]
-        self._listing.dirty = self._listing.dirty or listing.dirty
+        other = listing.commit != self._submodules.get(path, listing.commit)  # than the one that this commit names
+        self._listing.dirty = self._listing.dirty or listing.dirty or other
 
 
 def is_junk(path: str) -> bool:

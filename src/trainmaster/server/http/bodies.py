@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import json
-import math
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from trainmaster.server.http import json_pieces
 from trainmaster.server.http.parameters import LONG_MAX
 from trainmaster.server.runtime import limits
 from trainmaster.server.runtime.workers import BODIES, STORES
+from trainmaster.wire import rest
 
 T = TypeVar("T")
 _MEMORY_MAX_BYTES = 2 * limits.MIB
@@ -46,22 +46,11 @@ class Json(Response):
 
 
 def encode(content: Any) -> bytes:
-    """Compact JSON. A non-finite number becomes null, a lone surrogate '?'."""
+    """Compact JSON. A number that is not finite becomes a word (`wire.rest`), a lone surrogate '?'."""
     try:
         return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except ValueError:
-        return json.dumps(finite(content), ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-
-
-def finite(value: Any) -> Any:
-    """`value` with null for every non-finite number."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value
+        return json.dumps(rest.worded(content), ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
 async def read(request: Request, what: str) -> list[bytes]:

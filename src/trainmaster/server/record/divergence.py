@@ -1,4 +1,4 @@
-"""Says since when a metric is NaN or infinite, and what its last finite value was. JSON has null for such values."""
+"""Says since when a metric is NaN or infinite, and what its last finite value was."""
 
 import math
 from collections.abc import Mapping, Sequence

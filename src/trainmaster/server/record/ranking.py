@@ -1,6 +1,5 @@
 """Ranks runs by their metrics: chooses the primary metric and its direction, and finds last and best values."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,4 +78,4 @@ def point_view(point: Last | Best | None) -> dict[str, Any] | None:
     """A value with its step; null if a run has none."""
     if point is None:
         return None
-    return {"step": point[0], "value": point[1] if math.isfinite(point[1]) else None}
+    return {"step": point[0], "value": point[1]}

@@ -135,7 +135,7 @@ class JobSummary(BaseModel):
     nodes: list[str]
     command: str
     step: int | None
-    metrics: dict[str, float | None] = Field(description="null: NaN or infinite, see `diverged`")
+    metrics: dict[str, float | str] = Field(description="the last values; words: NaN, Infinity, -Infinity, see `diverged`")
     diverged: dict[str, dict[str, Any]] = Field(
         description="metrics whose last value is not finite, the first few: value (nan inf -inf), since_step, last_step, "
         "last_value: the last finite one (null: long ago, or none)"

@@ -73,7 +73,7 @@ class Logbook(BaseModel):
 
 
 class PointPage(BaseModel):
-    """Points of a metric as [step, value, time_s, attempt]; a value that is no finite number is null."""
+    """Points of a metric as [step, value, time_s, attempt]; NaN and infinity are words."""
 
     id: str
     name: str

@@ -24,6 +24,7 @@ from trainmaster.server.streams import rank_logs
 from trainmaster.server.streams.logs import LogQuery, next_page
 from trainmaster.server.views.event_text import event_view
 from trainmaster.server.views.lookup import find
+from trainmaster.wire import rest
 
 router = APIRouter(tags=["streams"])
 
@@ -123,7 +124,7 @@ def _message(id: int | str | None, kind: str, data: Any) -> bytes:
     """Format one message; without an `id` the client's position stays the same."""
     head = "" if id is None else f"id: {id}\n"
     kind = kind if kind.isidentifier() else "unreadable"  # a damaged event may have any type
-    return f"{head}event: {kind}\ndata: {json.dumps(bodies.finite(data), ensure_ascii=True)}\n\n".encode()
+    return f"{head}event: {kind}\ndata: {json.dumps(rest.worded(data), ensure_ascii=True)}\n\n".encode()
 
 
 _CLOSED = _message(None, "closed", {"reason": "the token was revoked or has expired"})
