@@ -129,6 +129,7 @@ class _Collected:
         self._entries: dict[str, Entry] = {}
         self._sources: dict[str, str] = {}
         self._links = dict(listing.links)
+        self._out: set[str] = set()  # symbolic links with an absolute target: nobody digests what they lead to
         self._left_out = list(listing.left_out)
         self._bytes = 0
 
@@ -199,10 +200,12 @@ class _Collected:
             self._leave_out(path, "a symbolic link that cannot be read")
             return
         inside = os.path.normpath(os.path.join(os.path.dirname(path), target))
-        if not os.path.isabs(target) and (inside == ".." or inside.startswith("../")):
+        if os.path.isabs(target):
+            self._out.add(path)
+        elif inside == ".." or inside.startswith("../"):
             self._links[path] = LEADS_OUT  # a copy of it would lead elsewhere
-        else:
-            self._entries[path] = Entry(path=path, type="symlink", target=target)
+            return
+        self._entries[path] = Entry(path=path, type="symlink", target=target)
 
     def _digest_file(self, path: str, look: os.stat_result, digests: Digests) -> None:
         """Digest and add a file that is not in the cache."""
@@ -267,7 +270,8 @@ class _Collected:
         above = {path.rpartition("/")[0] for path in self._entries}
         inside = tuple(f"{directory}/" for directory in above if directory in self._entries or self._is_inside_entry(directory))
         entries = [self._entries[path] for path in sorted(self._entries) if not path.startswith(inside)]
-        links = tuple(Aside(p, self._links[p], self._links[p] in (LARGE, BEYOND)) for p in _paths(entries, "link"))
+        linked = [Aside(p, self._links[p], self._links[p] in (LARGE, BEYOND)) for p in _paths(entries, "link")]
+        links = tuple(sorted([*linked, *(Aside(p, LEADS_OUT) for p in _paths(entries, "symlink") if p in self._out)]))
         files, left_out = len(_paths(entries, "file")), tuple(self._left_out)
         state, note = (self._listing.commit, self._listing.dirty, patch), self._listing.note
         return Gathered(Tree(entries=entries), self._sources, *state, files, self._bytes, links, left_out, note)
