@@ -47,6 +47,7 @@ def launch(root: Path, **changes: Any) -> Launch:
         "pickle_models": False,
         "environment_store": str(root / "environments"),
         "params": {},
+        "data": [],
         "roles": [],
         "requirements": None,
         "memory_bytes": None,

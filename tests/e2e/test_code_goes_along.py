@@ -178,3 +178,20 @@ def test_a_python_that_does_not_exist_is_refused_with_its_place(tm: Tm) -> None:
     assert tm("plan", "--python", "none/bin/python", "--", "python", "t.py").refusal == (2, f"error: {missing}{schema}")
     said = tm("submit", "--python", "python2.99", "--", "python", "t.py")
     assert said.refusal == (2, f"error: environment.python: there is no program 'python2.99' on the PATH\n{schema}")
+
+
+def test_data_that_changed_while_the_job_waited_is_said(tm: Tm) -> None:
+    """T4: two runs on different data were called equal, because both were looked at when they were submitted."""
+    tm.file("d/train.csv", "1,2\n")
+    tm.file("reads.yaml", "command: cat ../../../../d/train.csv || true\nname: reads\ndata: {train: d}\n")
+    first = tm.ended(tm.submit("reads.yaml"))
+    assert [one["topic"] for one in first["troubles"]] == []
+    late = tm.submit("--hold", "reads.yaml")
+    tm.file("d/train.csv", "1,3\n")
+    tm.ok("release", late)
+    shown = tm.ended(late)
+    assert [(one["topic"], one["text"]) for one in shown["troubles"]] == [
+        ("data", "train has changed since the submit, as seen when attempt 1 began")
+    ]
+    compared = tm.ok("compare", first["id"], late)
+    assert f"data: train has changed since the submit, as seen when attempt 1 began ({late})" in " ".join(compared.split())

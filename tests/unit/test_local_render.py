@@ -92,7 +92,7 @@ def test_a_whole_launch() -> None:
         "forked": False,
         "pickle_models": False,
         "environment_store": "/state/environments",
-        "roles": [], "requirements": None, "params": {"lr": 3e-4},
+        "roles": [], "requirements": None, "params": {"lr": 3e-4}, "data": [],
         "memory_bytes": 2**30,
         "cgroup": None,
         "contained": [],

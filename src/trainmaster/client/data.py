@@ -1,22 +1,22 @@
 """Looks up and fingerprints a spec's `data` at submit, so that a run can be reproduced.
 
 A fingerprint is exact up to `BYTES_MAX`: the SHA-256 over all paths and contents. Beyond that, or if a directory cannot be
-read, it covers paths, sizes and modification times, and is marked as not exact. URLs are recorded unchanged.
+read, it covers paths, sizes and modification times, and is marked as not exact. URLs are recorded unchanged. By the stamp, the
+agent sees at the start whether the data has changed since.
 """
 
 import hashlib
 import os
-import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainmaster.client.code_copy.digests import Digests
 from trainmaster.errors import UsageError
+from trainmaster.wire import disks
 from trainmaster.wire.names import is_url
 
 BYTES_MAX = 256 * 1024 * 1024  # bytes read at submit, per entry
-FILES_MAX = 200_000  # files examined, per entry
 _CACHE = "data"
 
 
@@ -53,11 +53,9 @@ def _fingerprint(path: str) -> dict[str, Any]:
     real = os.path.realpath(path)
     root = real if os.path.isdir(real) else os.path.dirname(real)
     unread: list[str] = []
-    names = [os.path.basename(real)] if root != real else sorted(_below(root, unread))
-    statuses = {name: os.stat(os.path.join(root, name)) for name in names if os.path.exists(os.path.join(root, name))}
-    regular = {name: status for name, status in statuses.items() if stat.S_ISREG(status.st_mode)}
+    regular = disks.regular_files(real, unread)
     size = sum(status.st_size for status in regular.values())
-    exact = size <= BYTES_MAX and len(names) < FILES_MAX and not unread
+    exact = size <= BYTES_MAX and len(regular) < disks.FOLLOWED_MAX and not unread
     digests, digest = Digests(root, _CACHE), hashlib.sha256()
     for name, status in regular.items():
         shown = name if root == real else ""  # the name of a single file is not part of its content
@@ -65,7 +63,8 @@ def _fingerprint(path: str) -> dict[str, Any]:
         digest.update(f"{shown}\0{told}\n".encode(errors="surrogateescape"))
     if exact:
         digests.save()
-    return {"digest": digest.hexdigest(), "exact": exact, "files": len(regular), "bytes": size}
+    stamp = "" if unread else disks.stamp(regular)
+    return {"digest": digest.hexdigest(), "exact": exact, "files": len(regular), "bytes": size, "stamp": stamp}
 
 
 def _content(digests: Digests, root: str, name: str) -> str:
@@ -75,40 +74,3 @@ def _content(digests: Digests, root: str, name: str) -> str:
         return digests.of(name)[0]
     with open(full, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _below(root: str, unread: list[str]) -> Iterator[str]:
-    """Relative paths of the files below a directory, at most `FILES_MAX`. Links to directories are followed, but in no circle.
-
-    `unread` gets the directories that cannot be read.
-    """
-    seen, left = 0, [("", frozenset((_identity(root),)))]
-    while left:
-        inside, above = left.pop()
-        try:
-            entries = sorted(os.scandir(os.path.join(root, inside)), key=lambda entry: entry.name)
-        except OSError:
-            unread.append(inside)
-            continue
-        further = []
-        for entry in entries:
-            if seen == FILES_MAX:
-                return
-            seen += 1
-            name = os.path.join(inside, entry.name)
-            try:
-                directory = entry.is_dir()
-            except OSError:
-                directory = False  # a link that cannot be followed
-            if not directory:
-                yield name
-                continue
-            identity = _identity(os.path.join(root, name))
-            if identity not in above:
-                further.append((name, above | {identity}))
-        left += reversed(further)
-
-
-def _identity(directory: str) -> tuple[int, int]:
-    status = os.stat(directory)
-    return status.st_dev, status.st_ino

@@ -227,6 +227,7 @@ class DataVersion:
     exact: bool = False  # the digest covers the bytes, not only names, sizes and times
     files: int = 0
     bytes: int = 0
+    stamp: str = field(default="", compare=False)  # of names, sizes and times: by it the agent sees later changes; "": unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,14 @@ class Requirements(TypedDict):
     max_bytes: int  # limit of all of them together; the least recently used are evicted
 
 
+class DataLaunch(TypedDict):
+    """One entry of the spec's data on a file system, as it was at the submit."""
+
+    name: str
+    path: str
+    stamp: str  # `disks.stamp`
+
+
 class Launch(TypedDict):
     """The orders for one agent. Paths are absolute; durations in seconds; sizes in bytes."""
 
@@ -90,6 +98,7 @@ class Launch(TypedDict):
     pickle_models: bool  # whether the job's project allows to keep a pickle as a model
     environment_store: str  # directory of environment records (`agent.environment`), shared by all agents of the node
     params: Dict[str, object]
+    data: List[DataLaunch]  # (missing in launches of older versions)
     roles: List[RoleLaunch]  # of node 0; empty on other nodes
     requirements: Optional[Requirements]
     memory_bytes: Optional[int]

@@ -115,6 +115,7 @@ METRIC_NAME_MAX = 250  # characters, the limit of trackers
 ARTIFACT_NAME_MAX = 4096  # characters
 
 STALLED = "standstill"  # topic of the warning that ranks may hang; the name is that of earlier versions
+DATA_CHANGED = "data"  # topic of the warning that data differs from what was recorded at the submit
 
 ARTIFACT_KINDS = ("file", "metrics", "plot", "confusion_matrix", "model")  # kinds that a program may give
 

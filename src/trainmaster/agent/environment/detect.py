@@ -1,5 +1,7 @@
 """Records the environment of this agent's ranks, after they were started, so that the start is not delayed.
 
+Data that the job declares is looked at likewise.
+
 The record of an interpreter and a machine is made once, in a directory that all agents of a node share. Beside it is a note
 with a fingerprint. If the fingerprint still matches, reading the note is enough. If several agents need a new record at the
 same time, one makes it and the others wait, each in a thread of its own.
@@ -20,7 +22,7 @@ from trainmaster.wire.processes import boot_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Callable, Optional
 
     from trainmaster.agent.transport.outbox import Outbox
     from trainmaster.wire.environment import EnvironmentRecord
@@ -33,7 +35,7 @@ class EnvironmentRecorder:
     """The environment of one attempt on this node. `digest` names its record, once it is known."""
 
     def __init__(self, launch: Launch) -> None:
-        self._store = launch["environment_store"]
+        self._launch, self._store = launch, launch["environment_store"]
         command, variables = launch["command"], launch["environment"]
         python = installed_packages.interpreter(command, launch["shell"], variables, launch["work"])
         self._installation = installed_packages.Installation(python, variables) if python is not None else None
@@ -42,18 +44,25 @@ class EnvironmentRecorder:
         name = f"{self._installation.python if self._installation is not None else ''}\0{variables.get('PYTHONPATH', '')}"
         self._note = os.path.join(self._store, f"{zlib.crc32(os.fsencode(name)):08x}.json")
         self.digest: Optional[str] = self._noted()
-        self._thread: Optional[threading.Thread] = None
+        self._threads: list[threading.Thread] = []
 
     def record_in_background(self, outbox: Outbox) -> None:
-        """If there is no record yet, make it in a thread and report it."""
+        """In threads: if there is no record yet, make it and report it; report data that has changed."""
         if self.digest is None:
-            self._thread = threading.Thread(target=self._record_and_report, args=(outbox,), name="environment", daemon=True)
-            self._thread.start()
+            self._begin("environment", self._record_and_report, outbox)
+        if self._launch.get("data") and self._launch["node_index"] == 0:
+            from trainmaster.agent.environment import data_changes  # noqa: PLC0415 - few jobs declare data
+
+            self._begin("data", lambda outbox: data_changes.look(self._launch, outbox), outbox)
+
+    def _begin(self, name: str, work: Callable[[Outbox], None], outbox: Outbox) -> None:
+        self._threads.append(threading.Thread(target=work, args=(outbox,), name=name, daemon=True))
+        self._threads[-1].start()
 
     def finish(self) -> None:
-        """Wait for the thread for a short time."""
-        if self._thread is not None:
-            self._thread.join(_END_S)
+        """Wait for the threads for a short time."""
+        for thread in self._threads:
+            thread.join(_END_S)
 
     def record(self) -> str:
         """Make the record and its note, unless another agent does it first. Returns the record's name. Raises: OSError."""

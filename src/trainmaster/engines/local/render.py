@@ -13,7 +13,7 @@ from trainmaster.model.job import Attempt, Job
 from trainmaster.model.options.placeholders import filled, values_of
 from trainmaster.model.spec import JobSpec, Origin
 from trainmaster.ports.engine import Submission
-from trainmaster.wire.launch import CodeLayout, Launch, Requirements, ResumePoint, RoleLaunch, RunIdentity
+from trainmaster.wire.launch import CodeLayout, DataLaunch, Launch, Requirements, ResumePoint, RoleLaunch, RunIdentity
 from trainmaster.wire.names import ENV_ARRAY_INDEX, ENV_TRACKER, data_variable, is_url
 from trainmaster.wire.runs import experiment_id, run_id
 
@@ -72,6 +72,7 @@ def launch(submission: Submission, site: Site, made: AttemptCgroups = _NO_CGROUP
         pickle_models=spec.project in site.settings.pickle_projects,
         environment_store=str(site.home.environments),
         params=dict(spec.params),
+        data=[DataLaunch(name=one.name, path=one.uri, stamp=one.stamp) for one in job.data if one.stamp],
         roles=_roles(spec, job.origin, share.devices, site) if key.node_index == 0 else [],
         requirements=_requirements(spec, job.origin, site),
         memory_bytes=memory_bytes(spec, key.node_index),

@@ -13,7 +13,7 @@ from trainmaster.server.http.parameters import LONG_MAX
 
 _KNOWN = frozenset(field.name for field in fields(DataVersion))
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_HINT = "each is {name, uri, digest, exact, files, bytes}, for an entry of the spec's data"
+_HINT = "each is {name, uri, digest, exact, files, bytes, stamp}, for an entry of the spec's data"
 
 
 def data_versions(value: Any, spec: JobSpec) -> tuple[DataVersion, ...]:
@@ -41,4 +41,7 @@ def _version(item: Mapping[str, Any], spec: JobSpec) -> DataVersion:
     whole = all(isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**63 for number in numbers)
     if not isinstance(exact, bool) or not whole:
         raise UsageError(f"data: exact of {name} must be true or false, files and bytes whole numbers", _HINT)
-    return DataVersion(name, without_signature(uri), digest, exact, *numbers)
+    stamp = item.get("stamp", "")
+    if stamp != "" and not (isinstance(stamp, str) and _DIGEST.match(stamp)):
+        raise UsageError(f"data: the stamp of {name} must be a SHA-256 in hexadecimal", _HINT)
+    return DataVersion(name, without_signature(uri), digest, exact, *numbers, stamp)

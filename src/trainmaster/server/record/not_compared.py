@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from trainmaster.model.job import Job
 from trainmaster.model.redaction import text
+from trainmaster.wire.names import DATA_CHANGED
 
 _NAMED_MAX = 3
 
@@ -27,6 +28,9 @@ def _of(job: Job) -> Iterator[str]:
             yield f"data {name}: only its address is recorded"
         elif not version.exact:
             yield f"data {name}: only names, sizes and times are compared, because it is large or cannot be read whole"
+    for trouble in job.troubles:
+        if trouble.topic == DATA_CHANGED:
+            yield f"data: {trouble.text}"
     for name, place in job.origin.editable.items():
         yield f"package {name}, imported from {text(place)} and not from the copy"
     path = {**job.origin.variables, **job.spec.environment.variables}.get("PYTHONPATH")
