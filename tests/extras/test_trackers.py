@@ -81,6 +81,17 @@ class TestMlflow(TrackerContract):
         tracker.tell(ref, odd, None)
         assert sorted(MlflowClient(mlflow.url).get_run(ref).data.params.values()) == ["1", "2", "3", "4"]
 
+    def test_what_is_too_long_for_mlflow_is_cut_and_named(self, tracker: Tracker, mlflow: Mlflow) -> None:
+        """T11: it was cut without a word."""
+        long = some_run(params={"short": "1", "config": "x" * 7000}, tags={"trainmaster.run": some_run().id, "notes": "y" * 5001})
+        ref = tracker.begin(long).ref
+        tracker.tell(ref, long, None)
+        kept = MlflowClient(mlflow.url).get_run(ref).data
+        assert (len(kept.params["config"]), len(kept.tags["notes"])) == (6000, 5000)
+        assert kept.tags["trainmaster.cut"] == "config (7,000 characters), notes (5,001 characters)"
+        short = replace(long, params={}, tags={"trainmaster.run": some_run().id})
+        tracker.tell(tracker.begin(short).ref, short, None)
+
     def test_a_server_that_is_not_there_is_unreachable_and_no_password_is_told(self) -> None:
         tracker = MlflowTracker("http://ann:secret@127.0.0.1:1")
         with pytest.raises(TrackerUnreachableError) as caught:

@@ -28,6 +28,7 @@ from trainmaster.wire.runs import TAG_RUN
 _BATCH = 1000  # maximum metrics per `runs/log-batch`
 _PARAMS, _TAGS = 100, 100  # maximum of these per call
 _VALUE_MAX, _TAG_MAX, _NAME_MAX = 6000, 5000, 250
+_TAG_CUT = "trainmaster.cut"  # params and tags that are longer than what MLflow takes
 _TIMEOUT_S = 20
 _ODD = re.compile(r"[^\w\-. /:]", re.ASCII)
 _FIVE_HUNDRED = "too many 500 error responses"
@@ -75,9 +76,9 @@ class MlflowTracker:
         with translated():
             known = self._client.get_run(ref).data if before is None else None
             params = known.params if known is not None else _cleaned(before.params) if before is not None else {}
-            old_tags = known.tags if known is not None else _cleaned(before.tags) if before is not None else {}
+            old_tags = known.tags if known is not None else _tags(before) if before is not None else {}
             new_params = [Param(k, v[:_VALUE_MAX]) for k, v in _cleaned(run.params).items() if k not in params]
-            new_tags = [RunTag(k, v[:_TAG_MAX]) for k, v in _cleaned(run.tags).items() if old_tags.get(k) != v]
+            new_tags = [RunTag(k, v[:_TAG_MAX]) for k, v in _tags(run).items() if old_tags.get(k) != v]
             for start in range(0, max(len(new_params), len(new_tags)), _PARAMS):
                 some_tags = new_tags[start : start + _TAGS]
                 self._client.log_batch(ref, params=new_params[start : start + _PARAMS], tags=some_tags)
@@ -189,6 +190,14 @@ def _first_line(error: MlflowException) -> str:
     if "timed out" in text:
         return f"{where} does not answer within {_TIMEOUT_S} s"
     return text.splitlines()[0][:200]
+
+
+def _tags(run: Run) -> dict[str, str]:
+    """The tags, and one that names what MLflow cannot take whole."""
+    long = {name: value for name, value in run.params.items() if len(value) > _VALUE_MAX}
+    long |= {name: value for name, value in run.tags.items() if len(value) > _TAG_MAX}
+    cut = {_TAG_CUT: ", ".join(f"{name} ({len(value):,} characters)" for name, value in long.items())} if long else {}
+    return {**_cleaned(run.tags), **cut}
 
 
 def _cleaned(values: Mapping[str, str]) -> dict[str, str]:
