@@ -4,11 +4,16 @@ import itertools
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from s3_server import BUCKET, ENVIRONMENT, Proxy, clear, proxy, s3_server
 
+from trainmaster.blobs.cache import Cache
+from trainmaster.blobs.cached_store import CachedBlobs
+from trainmaster.blobs.fs import FsBlobs
 from trainmaster.blobs.s3 import S3Blobs
+from trainmaster.blobs.transfers import refusal
 from trainmaster.configuration import StorageSettings
 from trainmaster.errors import NotFoundError, StoreRefusedError, StoreUnavailableError
 from trainmaster.ports.blobs import Part
@@ -34,6 +39,15 @@ def store(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 def opened(store: Proxy) -> S3Blobs:
     return S3Blobs(StorageSettings(f"s3://{BUCKET}/team/a", store.url))
+
+
+def test_a_bucket_that_is_gone_is_noticed(store: Proxy, tmp_path: Path) -> None:
+    """T11: `tm doctor` said that all was well."""
+    blobs = CachedBlobs(opened(store), Cache(tmp_path / "cache", 1 << 30))
+    assert refusal(blobs) == ""
+    gone = S3Blobs(StorageSettings("s3://no-such-bucket/team/a", store.url))
+    assert "NoSuchBucket" in refusal(CachedBlobs(gone, blobs.cache))
+    assert refusal(FsBlobs(tmp_path)) == ""
 
 
 class TestS3(BlobsContract, DirectContract):

@@ -12,13 +12,14 @@ from typing import Any
 
 from trainmaster.blobs.cached_store import CachedBlobs
 from trainmaster.blobs.code import check_tree, object_name, tree_name
-from trainmaster.errors import AuthenticationError, ConflictError, NotFoundError, UsageError
+from trainmaster.errors import AuthenticationError, ConflictError, NotFoundError, TrainmasterError, UsageError
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job
 from trainmaster.ports.blobs import Blobs, Direct, Part
 from trainmaster.wire.names import MANIFEST, blob_name
 
 _ASKED_MAX = 256
+_NOTHING = "asked-by-the-server"  # a prefix of no blob
 _SIZE_MAX = 5 * 2**40
 _CRC32 = re.compile(r"([A-Za-z0-9+/]{6}==)?\Z")
 _NUMBER = re.compile(r"[1-9][0-9]{0,4}\Z")  # of a part
@@ -157,6 +158,17 @@ def prove(blobs: Blobs, name: str) -> None:
 def trim(blobs: Blobs) -> int:
     """Trim this machine's cache of the store, if there is one. Returns the number of bytes freed."""
     return blobs.cache.trim() if isinstance(blobs, CachedBlobs) else 0
+
+
+def refusal(blobs: Blobs) -> str:
+    """Why a remote store cannot be used now: it is gone, or refuses us. Empty if it answers, or is a directory."""
+    if not isinstance(blobs, CachedBlobs):
+        return ""
+    try:
+        next(iter(blobs.store.walk(_NOTHING)), None)
+    except (OSError, TrainmasterError) as error:
+        return str(error)
+    return ""
 
 
 def bring_code(blobs: Blobs, digests: Iterable[str]) -> None:

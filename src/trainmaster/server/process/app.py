@@ -13,7 +13,7 @@ from fastapi import Depends, FastAPI
 from starlette.routing import Route
 
 from trainmaster import __version__, troubles
-from trainmaster.blobs.transfers import trim
+from trainmaster.blobs.transfers import refusal, trim
 from trainmaster.model.nodes import NodeState
 from trainmaster.server.agents import agent_sync, exec, store_transfers
 from trainmaster.server.cluster import cluster_rules, gpus, history_export, nodes, prometheus, server_troubles, tokens, usage
@@ -45,6 +45,7 @@ from trainmaster.wire import rest
 
 _TRIM_S = 3600.0
 _TRIM_CACHE_S = 30.0
+_ASK_STORE_S = 60.0
 _IMPORT_S = 5.0
 _COLLECT_S = 60.0
 _COLLECT_REST = 3000.0  # pause after a collection as a multiple of its duration: it stops everything else
@@ -157,6 +158,15 @@ def _loops(runtime: Runtime) -> list[Coroutine[Any, Any, None]]:
         await workers.STORES.run(trim, services.blobs)
         return _TRIM_CACHE_S
 
+    async def ask_store() -> float:
+        """Ask a remote store now and then: one that was removed is known before a job needs it."""
+        why = await workers.STORES.run(refusal, services.blobs)
+        if why:
+            troubles.own.say("store", why)
+        else:
+            troubles.own.clear("store")
+        return _ASK_STORE_S
+
     async def collect() -> float:
         """Collect reference cycles; the collector's own thresholds are set high, see `serving`."""
         began_s = time.monotonic()
@@ -169,6 +179,7 @@ def _loops(runtime: Runtime) -> list[Coroutine[Any, Any, None]]:
         supervised("trimming the inbox", trim_inbox),
         supervised("taking up metrics that agents left", import_unsent),
         supervised("trimming the cache of the store", trim_cache, _TRIM_CACHE_S),
+        supervised("asking the store", ask_store, _ASK_STORE_S),
         supervised("recording forecasts", forecast_records.recording(runtime), forecast_records.BEAT_S),
         supervised("sending notifications", notifications.notifying(runtime)),
     ]
