@@ -55,6 +55,10 @@ def test_every_kind_of_stored_file_is_read_and_what_is_damaged_is_named(tm: Tm) 
         assert damaged["what"].startswith(what), name
         path.write_bytes(data)
     assert "all are as their digests say" in tm("storage", "verify").err
+    (lost,) = [path for path in stored if path.read_text(errors="replace").endswith("# changed\n") and "objects" in path.parts]
+    lost.unlink()
+    (missing,) = json.loads(tm("storage", "verify", "--json").out)["damaged"]
+    assert (missing["what"], missing["jobs"]) == ("code saves.py: missing", [job])
 
 
 def test_a_damaged_checkpoint_is_on_record_and_never_used_again(tm: Tm) -> None:

@@ -1,6 +1,7 @@
 """Reads the whole store, and compares every blob with its digest: in its name, or in the manifest of its checkpoint.
 
-Only a digest that differs proves damage. What cannot be read now is counted, and may be whole.
+Only a digest that differs proves damage. What cannot be read now is counted, and may be whole. What code copies need and the
+store lacks is listed, too.
 """
 
 import hashlib
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from trainmaster.blobs.cached_store import CachedBlobs
-from trainmaster.blobs.code import tree_name
+from trainmaster.blobs.code import object_name, tree_name
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.blobs.garbage_collection import Records
 from trainmaster.blobs.names import digest_of
@@ -23,6 +24,7 @@ _READ_BYTES = 1024 * 1024
 _PREFIXES = ("code", "provenance", "artifacts")
 _DAMAGED_MAX = 1000  # listed
 _JOBS_MAX = 5  # listed for each
+_ASKED = 500  # blobs in one question
 _MANIFEST_MAX = 64 * 1024 * 1024  # bytes; a longer one is damaged
 
 
@@ -65,11 +67,17 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
     damage = blobs.damage if isinstance(blobs, CachedBlobs | FsBlobs) else None
     if damage is not None:
         damage.only(bad)
-    for name in bad:
+    copies = CodeCopies(store, records)
+    gone = _missing(store, copies.names() - set(bad))  # a store says of what it knows to be damaged that it is not there
+    if gone:
+        copies = CodeCopies(store, records)  # a job that was removed meanwhile needs nothing
+        gone = _missing(store, copies.names() & set(gone))
+    for name in [*bad, *gone]:
         into.damaged_total += 1
         repaired = into.repair and (_from_cache(blobs, name) or repair(name))
         if len(into.damaged) < _DAMAGED_MAX:
-            into.damaged.append(Damaged(name, *_belongs(store, records, name), repaired))
+            what, jobs = _belongs(copies, records, name)
+            into.damaged.append(Damaged(name, f"{what}: missing" if name in gone else what, jobs, repaired))
     for job in records.jobs():
         for checkpoint in (*job.checkpoints, *job.staged):
             _verify_checkpoint(store, job, checkpoint, into)
@@ -138,7 +146,45 @@ def _files(store: Blobs, root: str, name: str, into: Verification) -> Iterator[t
         yield entry["path"], f"{root}/{naming(entry['path'])}", entry["sha256"]
 
 
-def _belongs(store: Blobs, records: Records, name: str) -> tuple[str, list[str]]:
+def _missing(store: Blobs, names: set[str]) -> list[str]:
+    """Those that are not in the store."""
+    found: list[str] = []
+    wanted = sorted(names)
+    for at in range(0, len(wanted), _ASKED):
+        asked = wanted[at : at + _ASKED]
+        found += [name for name, there in zip(asked, store.exists(asked), strict=True) if not there]
+    return found
+
+
+class CodeCopies:
+    """What the code copies of all jobs consist of. Each list of files is read once."""
+
+    def __init__(self, store: Blobs, records: Records) -> None:
+        self._jobs: dict[str, list[str]] = {}  # tree -> the newest of its jobs
+        self._trees: dict[str, tuple[str, list[str]]] = {}  # object -> its path, and some trees that have it
+        for job in records.jobs():
+            if job.code.digest is not None and len(self._jobs.setdefault(job.code.digest, [])) < _JOBS_MAX:
+                self._jobs[job.code.digest].append(job.id)
+        for tree in self._jobs:
+            for path, sha256 in _entries(store, tree):
+                _, trees = self._trees.setdefault(sha256, (path, []))
+                if len(trees) < _JOBS_MAX:
+                    trees.append(tree)
+
+    def names(self) -> set[str]:
+        """All blobs that they need."""
+        return {*map(tree_name, self._jobs), *map(object_name, self._trees)}
+
+    def of(self, digest: str) -> tuple[str, list[str]]:
+        """What the blob is, and the newest jobs that need it."""
+        if digest in self._jobs:
+            return "list of the files of a code copy", self._jobs[digest]
+        path, trees = self._trees.get(digest, ("", []))
+        jobs = dict.fromkeys(job for tree in trees for job in self._jobs[tree])
+        return f"code {printable(path)}".rstrip(), list(jobs)[:_JOBS_MAX]
+
+
+def _belongs(copies: CodeCopies, records: Records, name: str) -> tuple[str, list[str]]:
     """What a damaged blob is, and the newest jobs that it belongs to."""
     kind, _, rest = name.partition("/")
     digest = digest_of(name) or ""
@@ -147,28 +193,11 @@ def _belongs(store: Blobs, records: Records, name: str) -> tuple[str, list[str]]
         path = next((one.path for one in records.artifacts(job) if one.digest == digest), "")
         return f"artifact {printable(path)}" if path else "artifact", [job]
     if kind == "code":
-        return _code(store, records, name, digest)
+        return copies.of(digest)
     if rest.startswith("diffs/"):
         return "patch", _jobs(records, lambda job: job.origin.git_diff == digest)
     named = lambda job: any(node.environment == digest for one in records.attempts(job.id) for node in one.nodes)  # noqa: E731
     return "environment record", _jobs(records, named)
-
-
-def _code(store: Blobs, records: Records, name: str, digest: str) -> tuple[str, list[str]]:
-    if name == tree_name(digest):
-        return "list of the files of a code copy", _jobs(records, lambda job: job.code.digest == digest)
-    known: dict[str, str] = {}  # tree -> path of the object in it
-
-    def has(job: Job) -> bool:
-        tree = job.code.digest
-        if tree is None:
-            return False
-        if tree not in known:
-            known[tree] = next((path for path, sha256 in _entries(store, tree) if sha256 == digest), "")
-        return bool(known[tree])
-
-    jobs = _jobs(records, has)
-    return f"code {printable(next((path for path in known.values() if path), ''))}".rstrip(), jobs
 
 
 def _entries(store: Blobs, tree: str) -> Iterator[tuple[str, str]]:
