@@ -196,9 +196,9 @@ class Runs:
 
     def _search(self, body: Body, now_ms: int) -> Body:
         """The job's runs that the filter selects, in the order that is asked for."""
-        shown = [_view(run, self._identity["experiment_id"]) for run in self._runs.values()]
-        if body.get("run_view_type") == "DELETED_ONLY":
-            shown = []
+        own = self._identity["experiment_id"]
+        other = own not in (body.get("experiment_ids") or [own]) or body.get("run_view_type") == "DELETED_ONLY"
+        shown = [] if other else [_view(run, own) for run in self._runs.values()]
         try:
             found = matching(shown, str(body.get("filter") or ""), [str(one) for one in body.get("order_by") or []])
         except SearchError as error:

@@ -25,6 +25,7 @@ _ATTRIBUTES = {
     **{name: name for name in ("run_id", "run_name", "status", "artifact_uri", "user_id", "start_time", "end_time")},
     "run name": "run_name", "Run name": "run_name", "Run Name": "run_name", "created": "start_time", "Created": "start_time",
 }  # fmt: skip
+_TIMES = ("start_time", "end_time")
 _TOKEN = re.compile(
     r"\s{0,100}(?:(?P<text>'[^']*'|\"[^\"]*\")|(?P<quoted>`[^`]*`)|(?P<number>-?\d[\d.eE+-]*)|(?P<sign>!=|>=|<=|=|<|>|[(),])"
     r"|(?P<word>[A-Za-z_][\w/-]*)|(?P<dot>\.))"
@@ -124,6 +125,8 @@ def _comparison(
             return among, tokens[end + 1 :]
     if len(tokens) > 1 and tokens[1][0] in ("text", "number") and not negated:
         number = tokens[1][0] == "number"
+        if number != (name[0] == "metrics" or name[1] in _TIMES):
+            raise SearchError(f"{'.'.join(name)} is compared with {'a text in quotes' if number else 'a number'}")
         test = _operator(said, _number(tokens[1][1]) if number else tokens[1][1])
         if test is not None:
             fits = str if not number else float
