@@ -154,3 +154,22 @@ def test_a_count_that_begins_anew_without_a_total_goes_on() -> None:
 def test_an_epochs_own_line_belongs_to_its_last_batch() -> None:
     lines = ["| epoch   1 |   200/  300 batches | loss  7.63", "| end of epoch   1 | time: 30.12s | valid loss  5.51"]
     assert steps_of(lines) == [200, None]
+
+
+def test_the_position_in_a_validation_is_no_step() -> None:
+    """MMDetection: its validation of 625 batches after 60 steps was step 625."""
+    line = "2023/01/01 11:00:00 - mmengine - INFO - Epoch({}) [1][{}]    {}: 0.5"
+    lines = [line.format("train", " 50/60", "loss"), line.format("val", " 50/625", "time"), line.format("val", "625/625", "coco/mAP")]
+    parser = Parser()
+    assert [parser.parse(one.encode()) for one in lines] == [
+        (50, {"loss": 0.5}), (None, {"val_time": 0.5}), (None, {"val_coco/mAP": 0.5}),
+    ]  # fmt: skip
+
+
+def test_transformers_5_writes_whole_epochs_without_a_point() -> None:
+    parser = Parser()
+    bar = "{:3d}%|#####     | {}/200 [00:01<00:01,  5.00it/s]"
+    lines = [bar.format(40, 80), "{'loss': '0.5', 'epoch': '0.8'}", bar.format(40, 80), bar.format(50, 100),
+             "{'loss': '0.4', 'epoch': '1'}", bar.format(50, 100)]  # fmt: skip
+    found = [one for line in lines if (one := parser.parse(line.encode())) is not None and one[1]]
+    assert [(step, values["loss"]) for step, values in [*found, *filter(None, [parser.rest()])]] == [(80, 0.5), (100, 0.4)]

@@ -63,7 +63,7 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         (first(EVERY), given(Progress((51,), 51)), SEEN, ["its first step was 51"]),
         # Live: the first line may count epochs.
         (first((1, 10, 20), 240), given(Progress((3,), 3), 240, None, over=False), UNKNOWN, ["its first step was 3"]),
-        (first((1, 10, 20), 240), given(Progress((3, 250), 250), 240, None, over=False), SEEN, ["its first step was 3"]),
+        (first((1, 10, 20), 240), given(Progress((3, 250), 250), 240, None, over=False), SEEN, ["its first step was 3, and then 250"]),
         (first((1, 10, 20), 240), given(Progress((1, 10), 10), 240, None, over=False), AGAINST, ["its steps began again at 1"]),
         # The checkpoint counts epochs, the output steps.
         (first(HUNDREDTH, 1500), given(Progress((1600, 1700), 1700), 3, Progress(HUNDREDTH, 1500)), SEEN, ["its first step was 1600"]),
@@ -184,6 +184,17 @@ def test_steps_that_fall_back_in_any_attempt_from_the_beginning_say_nothing() ->
 def test_a_fork_is_given_a_checkpoint_in_its_first_attempt() -> None:
     forked = replace(given(Progress((51, 52), 60)), number=1)
     assert evidence([forked]) == {1: Evidence(SEEN, ("its first step was 51",))}
+
+
+def test_a_fork_that_begins_from_the_beginning_is_not_called_resumed() -> None:
+    """Its checkpoint counts epochs, its output steps: 20 is beyond "step 4", and is where the job that saved it began, too."""
+    at = Progress((20, 40, 60), 160)
+    forked = replace(given(Progress((20, 40, 60), 100), 4, at, saved_step=1), number=1)
+    assert evidence([forked]) == {
+        1: Evidence(AGAINST, ("its steps began again at 20", "it saved a checkpoint of step 1 again"))
+    }
+    went_on = replace(given(Progress((180, 200), 200), 4, at), number=1)
+    assert evidence([went_on])[1].word == SEEN
 
 
 def test_the_record_keeps_what_the_program_shows() -> None:

@@ -116,6 +116,7 @@ def _begun(attempts: Sequence[Attempt]) -> Progress:
 
 def _given(attempt: Attempt, begun: Progress) -> Evidence:
     shown, at = progress_of(attempt), attempt.given or Progress()
+    begun = begun if begun.steps else replace(begun, steps=at.steps, fell_to=at.fell_to)  # of a fork: of what made its checkpoint
     steps = _by_steps(attempt, begun, _reached(attempt.resumed_from_step, at.last_step))
     saved, loss = _by_checkpoints(attempt), _by_loss(shown, begun, at)
     more = [sign for sign in (saved, loss) if not (steps.speaks and sign.speaks)]  # nothing new
@@ -153,9 +154,11 @@ def _by_steps(attempt: Attempt, begun: Progress, reached: Sequence[int]) -> _Sig
     back = {} if shown.fell_to is None else _shares((shown.fell_to,), begun.steps, reached)
     fell = shown.fell_to is not None and all(share <= _LOW for share in back.values())
     moved = len(shown.steps) > 1 or any(shown.steps[0] > step for step in reached)  # one may only be named: "loads step 120"
-    furthest = max(shares.values())
-    if furthest >= (_ON if begun.steps else _ON_ALONE) and not fell:
-        return _Sign(True, first) if moved else _Sign(None, first)
+    furthest, enough = max(shares.values()), _ON if begun.steps else _ON_ALONE
+    if furthest >= enough and not fell:
+        on = next(step for step, share in shares.items() if share >= enough)
+        said = first if on == shown.steps[0] else f"{first}, and then {on}"
+        return _Sign(True, said) if moved else _Sign(None, first)
     sure = len(shown.steps) > 1 or attempt.ended_s is not None  # a first line may count epochs, and the next one steps
     if not fell and (furthest > (_LOW if begun.steps else 0.0) or not sure):
         return _Sign(None, first)

@@ -23,7 +23,7 @@ _ENTRY = re.compile(
     rf"(['\"]?)({NUMBER})%?\2(?=[,}}\])])"
 )
 _COUNT = re.compile(r"['\"]([\w/]{1,80})['\"] {0,2}: {0,2}['\"](\d{1,15})/(\d{1,15})['\"]")  # 'iter': '90/159'
-_FRACTION = re.compile(r"['\"]epoch['\"]: ['\"]?\d{1,9}\.")
+_FRACTION = re.compile(r"['\"]epoch['\"]: (?:['\"]\d|\d{1,9}\.)")  # Transformers 5 writes '0.5', then '1'
 _KEYS = re.compile(r"['\"] {0,2}: {0,2}")
 _TEXTS = re.compile(rf"['\"] {{0,2}}: {{0,2}}(['\"])(?!{NUMBER}\1)")
 

@@ -91,10 +91,10 @@ _NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
 _BEST = (" at", " from", " in", " was", " is", " best", " best:")
 _HEAD = re.compile(
-    r"(?:^|[|\]\[>-] {0,2}| \(|\bon )(?:evaluating )?"
+    r"(?:^|[|\]\[>-] {0,2}| \(|\bon |\b(?:epoch|iter)\()(?:evaluating )?"
     r"(test|testing|val|valid|validation|validating|eval|evaluation|evaluating|dev|(?<=evaluating )train|saving dict)"
     r"(?: (?:set|on|net|results?|metrics?|data|loop)\b[^|:\[]{0,40})?"
-    r"(?: {0,2}[:\[\]|]|\)[:,]|(?= (?:epoch|step|iter|num_|for global step)))",
+    r"(?: {0,2}[:\[\]|]|\)[:,]|\) {0,2}\[|(?= (?:epoch|step|iter|num_|for global step)))",
     re.IGNORECASE,
 )
 _HEADS = {"saving dict": "eval", "testing": "test", "validating": "val", "evaluating": "eval"}
