@@ -142,6 +142,8 @@ def test_a_count_that_begins_anew_without_a_total_goes_on() -> None:
     lines = [line.format(epoch, at) for epoch in (1, 2, 3) for at in (100, 200, 300)]
     assert steps_of(lines, learned) == [100, 200, 300, 400, 500, 600, 700, 800, 900]
     assert steps_of(lines[6:], EpochCounts(learned.first, learned.steps)) == [700, 800, 900]
+    from_0 = [line.format(epoch, at) for epoch in (0, 1, 2) for at in (0, 10, 20)]
+    assert steps_of(from_0) == [0, 10, 20, 30, 40, 50, 60, 70, 80]
     over_all = [line.format(epoch, at) for epoch, at in ((1, 100), (1, 200), (2, 300), (2, 400), (3, 500))]
     assert steps_of(over_all) == [100, 200, 300, 400, 500]
     once = [line.format(epoch, 100) for epoch in (1, 2, 3)]

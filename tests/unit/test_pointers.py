@@ -27,6 +27,7 @@ STYLES = {
         'model_checkpoint_path: "ckpt-{}"\nall_model_checkpoint_paths: "ckpt-{}"\n',
     ),
     "everything matched": ("ckpt/global_step{}/model.pt", "ckpt/*", "ckpt/latest", "global_step{}\n"),
+    "one directory above": ("ckpt/global_step{}/model.pt", "ckpt/*/*.pt", "ckpt/latest", "global_step{}"),
     "a link": ("ckpt/step_{}/model.pt", "ckpt/step_*", "ckpt/latest", "-> step_{}"),
 }
 
@@ -154,6 +155,27 @@ def test_what_names_no_match_is_left_alone(tmp_path: Path, text: str) -> None:
     (program.work / program.pointer).unlink()
     os.mkfifo(program.work / program.pointer)
     assert Collector(launch(tmp_path, checkpoint_path=program.pattern)).scan(lambda _: None, True, frozenset()) == []
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_one_that_is_away_or_empty_when_a_checkpoint_is_stored_is_remembered(tmp_path: Path, style: str) -> None:
+    """Programs write it by `open("latest", "w")`, or remove a link and make it again: a kill in between left it empty or away."""
+    program = Program(style, tmp_path / "work")
+    orders = launch(tmp_path, checkpoint_path=program.pattern)
+    made = Collector(orders)
+    made.prime()
+    for step in (10, 20):
+        program.save(step)
+        program.point(step)
+        scan(made)
+    program.save(30)
+    (program.work / program.pointer).unlink()
+    if style != "a link":
+        (program.work / program.pointer).touch()
+    (staged,) = scan(made)
+    points = [resume_point(orders["checkpoint_store"], staged)]
+    assert restore(launch(tmp_path, checkpoint_path=program.pattern, resume=points, attempt=2)).step == 30
+    assert (program.read() or "").splitlines()[0] == program.says(30).splitlines()[0]
 
 
 def test_other_files_stay(tmp_path: Path) -> None:

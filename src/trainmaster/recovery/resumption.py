@@ -116,7 +116,8 @@ def _begun(attempts: Sequence[Attempt]) -> Progress:
 
 def _given(attempt: Attempt, begun: Progress) -> Evidence:
     shown, at = progress_of(attempt), attempt.given or Progress()
-    begun = begun if begun.steps else replace(begun, steps=at.steps, fell_to=at.fell_to)  # of a fork: of what made its checkpoint
+    if not begun.steps:
+        begun = replace(begun, steps=at.steps, fell_to=at.fell_to)  # of a fork: of the attempt that made its checkpoint
     steps = _by_steps(attempt, begun, _reached(attempt.resumed_from_step, at.last_step))
     saved, loss = _by_checkpoints(attempt), _by_loss(shown, begun, at)
     more = [sign for sign in (saved, loss) if not (steps.speaks and sign.speaks)]  # nothing new

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from typing import AbstractSet, Any, Callable, Dict, List, Optional, Set, Tuple
 
     from trainmaster.agent.checkpoints.candidate_files import Candidate, Shape, State
+    from trainmaster.agent.checkpoints.pointers import Pointer
     from trainmaster.agent.checkpoints.rename_events import Renames
     from trainmaster.agent.checkpoints.sdk_parts import SdkParts
     from trainmaster.agent.files.globs import Glob
@@ -82,6 +83,7 @@ class Collector:
         self._complete = True  # whether the open files of every rank of the gang are known
         self._there: AbstractSet[str] = frozenset()  # `_elsewhere` at the start
         self._unreadable: Set[str] = set()  # in this scan
+        self._pointers: Dict[str, Pointer] = {}  # as each was last read
         self.finished = False  # all ranks succeeded and none of their processes is left: nothing writes any more
         self._counter = 0
         self._renames: Optional[Renames] = None
@@ -102,6 +104,8 @@ class Collector:
             else:
                 self._commit(candidate)
         self._primed = dict(self._committed)
+        if self._glob is not None:
+            self._learn_pointers(self._glob)
 
     def _found(self) -> List[Candidate]:
         if not self._launch["checkpoint_path"] or self._launch["node_index"] != 0:
@@ -346,7 +350,8 @@ class Collector:
         sources = [stage.Source(os.path.join(work, path), path, signed) for path, signed in candidate.state]
         try:
             links = tuple(links_below(work, candidate.directories))
-            beside = pointers.entries_for(glob, glob.expand(), candidate.roots[0])
+            self._learn_pointers(glob)
+            beside = pointers.entries_for(glob, self._pointers.values(), candidate.roots[0])
             content = stage.Content(
                 "glob", step, candidate.step is None, 1, list(candidate.directories), sources, links, candidate.name, beside
             )
@@ -365,6 +370,12 @@ class Collector:
         self._commit(candidate)
         self.unstored.stored(candidate.key, step, candidate.step is None)
         return [staged if step is not None else {**staged, "saved_s": candidate.written_s}]
+
+    def _learn_pointers(self, glob: Glob) -> None:
+        """Remember the pointers: one may be empty or away at the moment at which a checkpoint is staged."""
+        from trainmaster.agent.checkpoints.pointers import pointers  # noqa: PLC0415  # loaded with the glob
+
+        self._pointers.update((one.path, one) for one in pointers(glob, glob.expand()))
 
     def _identifier(self) -> str:
         """The next free id of this attempt in the store. Unfinished parts of earlier attempts are removed."""

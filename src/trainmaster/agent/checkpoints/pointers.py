@@ -34,9 +34,9 @@ class Pointer(NamedTuple):
     written_ns: int
     named: Tuple[str, ...]  # the matches that it names
 
-    def naming(self, root: str, step: Optional[int], work: str) -> Optional[PointerEntry]:
-        """The same pointer for another checkpoint, of which `root` is a match; None if it cannot name that."""
-        name = _name_of(self.name, root, step)
+    def naming(self, base: str, step: Optional[int], work: str) -> Optional[PointerEntry]:
+        """The same pointer for another checkpoint, with a match or its directory called `base`; None if it cannot name that."""
+        name = _name_of(self.name, base, step)
         if name is None:
             return None
         text = f"{self.before}{name}{self.after}"
@@ -45,17 +45,20 @@ class Pointer(NamedTuple):
 
 def pointers(glob: Glob, matches: Iterable[str]) -> List[Pointer]:
     """All pointers that name one of `matches`, which are paths relative to the work directory."""
-    by_directory: Dict[str, List[str]] = {}
+    by_directory: Dict[str, List[Tuple[str, str]]] = {}
     for path in matches:
-        by_directory.setdefault(os.path.dirname(path), []).append(path)
+        for directory, base in _places(glob, path):
+            by_directory.setdefault(directory, []).append((path, base))
     found = []
-    for directory, paths in by_directory.items():
+    for directory, places in by_directory.items():
         for name in _named_like_one(os.path.join(glob.root, directory)):
             shown = os.path.join(directory, name)
             one = _read(os.path.join(glob.root, shown), shown)
             if one is None:
                 continue
-            named = tuple(path for path in paths if path != shown and _name_of(one.name, path, glob.step(path)) == one.name)
+            named = tuple(
+                path for path, base in places if path != shown and _name_of(one.name, base, glob.step(path)) == one.name
+            )
             found += [one._replace(named=named)] if named else []
     return found
 
@@ -68,15 +71,21 @@ def names_finished(glob: Glob, roots: Iterable[str], newest_ns: int) -> bool:
     return any(one.written_ns >= newest_ns for one in pointers(glob, roots))
 
 
-def entries_for(glob: Glob, matches: Iterable[str], root: str) -> Dict[str, PointerEntry]:
-    """The pointers beside the match `root` that name some match, made to name this one."""
-    made = {}
-    for one in pointers(glob, matches):
-        if os.path.dirname(one.path) == os.path.dirname(root):
-            entry = one.naming(root, glob.step(root), glob.root)
-            if entry is not None:
-                made[one.path] = entry
+def entries_for(glob: Glob, found: Iterable[Pointer], root: str) -> Dict[str, PointerEntry]:
+    """Those of the pointers that are beside the match `root`, made to name it."""
+    places, made = dict(_places(glob, root)), {}
+    for one in found:
+        base = places.get(os.path.dirname(one.path))
+        entry = None if base is None else one.naming(base, glob.step(root), glob.root)
+        if entry is not None:
+            made[one.path] = entry
     return made
+
+
+def _places(glob: Glob, match: str) -> List[Tuple[str, str]]:
+    """(directory of a pointer, what it calls the match). `ckpt/latest` names the directory of `ckpt/global_step10/model.pt`."""
+    directory, base = os.path.split(match)
+    return [(directory, base), *([os.path.split(directory)] if glob.in_wild_directory else ())]
 
 
 def is_written(work: str, path: str, entry: PointerEntry) -> bool:
@@ -146,10 +155,10 @@ def _read(place: str, shown: str) -> Optional[Pointer]:
     return Pointer(shown, text[:at], name, text[at + len(name) :], linked, status.st_mtime_ns, ())
 
 
-def _name_of(name: str, match: str, step: Optional[int]) -> Optional[str]:
-    """What stands in place of `name` if the pointer names `match`; None if it cannot name that."""
+def _name_of(name: str, base: str, step: Optional[int]) -> Optional[str]:
+    """What stands in place of `name` if the pointer names what is called `base`; None if it cannot name that."""
     if name.isascii() and name.isdigit():
         return None if step is None else str(step).zfill(len(name) if name.startswith("0") else 1)
-    shape, base = _DIGITS.sub("#", name), os.path.basename(match)
+    shape = _DIGITS.sub("#", name)
     ends = [at for at, letter in enumerate(base) if letter == "."] + [len(base)]
     return next((base[:end] for end in reversed(ends) if _DIGITS.sub("#", base[:end]) == shape), None)

@@ -206,7 +206,8 @@ def _pointers(launch: Launch, roots: List[str]) -> Dict[str, PointerEntry]:
         return {}
     glob = Glob(launch["checkpoint_path"], launch["work"])
     matches = sorted({*glob.expand(), *roots})
-    return {path: entry for root in roots for path, entry in pointers.entries_for(glob, matches, root).items()}
+    found = pointers.pointers(glob, matches)
+    return {path: entry for root in roots for path, entry in pointers.entries_for(glob, found, root).items()}
 
 
 def _point(launch: Launch, named: Dict[str, PointerEntry]) -> None:

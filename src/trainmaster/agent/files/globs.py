@@ -53,6 +53,11 @@ class Glob:
             names.append(name.text)
         return os.path.join("/" if self.absolute else self.root, *names)
 
+    @property
+    def in_wild_directory(self) -> bool:
+        """Whether a wildcard names the directory of each match, as in `ckpt/*/*.pt`."""
+        return len(self._names) > 1 and self._names[-2].wild and not self._deep
+
     def owns(self, path: str) -> bool:
         """Whether `path` matches or is inside a match. A pattern without a letter or digit (`**`) owns nothing."""
         if self._anything:

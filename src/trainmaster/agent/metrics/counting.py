@@ -101,15 +101,17 @@ class StepsOfEpochs:
     """Of `Epoch [2/10], Step [100/600]`, the step over all epochs: 700.
 
     A program may also count over all epochs itself. Then the step's share of its total is that of the epochs, or a higher
-    epoch does not begin with a lower step. Without a total, an epoch is as long as the last step that was seen of one.
+    epoch does not begin with a lower step. Without a total, an epoch is as long as its printed steps say: from the
+    first to the last one, and as far as from one to the next.
     """
 
     def __init__(self, counts: EpochCounts) -> None:
         self._counts = counts
         self._anew: Optional[bool] = None  # whether each epoch begins anew; None: not known yet
         self._last = (-1, -1)  # epoch and step of the line before
-        self._highest = 0  # step of this epoch, if no line names the total
-        self._before = 0  # steps before this epoch, likewise
+        # If no line names the total:
+        self._first, self._highest, self._gap = 0, 0, 0  # steps of this epoch, and between its last two lines
+        self._before = 0  # steps before this epoch
 
     def step(self, epoch: Counter, step: Counter) -> int:
         """The step over all epochs."""
@@ -131,9 +133,12 @@ class StepsOfEpochs:
         if further is None or further < 0:
             self._before = passed * (self._counts.steps or 0)
         elif further and count <= self._highest:
-            self._counts.steps = max(self._highest, self._counts.steps or 0)
+            length = self._highest + self._gap - self._first if self._gap else self._highest
+            self._counts.steps = max(length, self._counts.steps or 0, self._highest - count + 1)
             self._before += further * self._counts.steps
-        self._highest = count if further else max(count, self._highest)
+        if further == 0 and count > self._highest:
+            self._gap = count - self._highest
+        self._first, self._highest = (self._first, max(count, self._highest)) if further == 0 else (count, count)
         return self._before + count
 
 

@@ -50,6 +50,8 @@ _RULES = ("--", "**", "##")
 _DEFAULT = re.compile(r"\[default: ?[^]]{0,200}\]\Z")  # a list of options
 _SETTING = re.compile(r"[A-Za-z_]{1,40}: {0,2}\d{1,15}\Z")  # epoch: 4
 _SETS = ("test", "learn")  # names of their own: CatBoost's `0: test: 0.766  best: 0.766 (0)`
+_SETTINGS = re.compile(r"[=:] {0,2}(?:True|False|None|true|false|null)\b")  # in a line of options
+_SETTINGS_MIN = 3
 _NO_READING = ("wandb:", "best ", "best_")
 _BLOCK_MAX = 60  # lines
 _WHOLE = re.compile(r"=(\d{1,15})\.0(?=,|$)")  # global_step=794.0
@@ -73,6 +75,7 @@ class Parser:
         self._columns = Columns()
         self._trainer = TrainerBar()
         self._best_follows = False  # the next line repeats the best round
+        self._headed = ""  # `test` if the line before began with it: ImageNet's summary ` * Acc@1 69.8` belongs to it
         self._block = 0  # lines that may still belong to the step above them
         self.rule = ""
 
@@ -158,6 +161,8 @@ class Parser:
             self._block = _BLOCK_MAX
         elif ":" not in body and "=" not in body and not body.startswith(_RULES):
             self._block = 0
+        if "{" not in body and len(_SETTINGS.findall(body)) >= _SETTINGS_MIN:
+            return None
         if best or body.lower().startswith(_NO_READING) or (_REPR.match(body) and body.endswith(")")):
             return None
         bar = bars.tqdm_bar(body)
@@ -250,7 +255,7 @@ class Parser:
         given = list(pairs(body))
         said = counters(body)
         valued = any(pair.measured for pair in given)
-        word = head(body)
+        word = self._headed = head(body) or (self._headed if body.startswith("*") else "")
         if said and not valued and (_LOADING.search(body[:200]) or (not given and _STAGE.match(body)) or _mentions(body, said)):
             return None
         named, step = self._steps.choose(said, valued, word)

@@ -23,6 +23,7 @@ _NAME = re.compile(r"[A-Za-z_#%][\w./@%()\- ]{0,60}\Z")
 _VALUED = re.compile(r" [-+]?\.?\d[\d.,%e+-]{0,30}\Z")  # `Epoch 10 | Loss 0.5` is no header
 _NUMBER = re.compile(NUMBER + r"%?\Z")
 _BAR = re.compile(r": {1,2}\d{1,3}%\|")
+_THIN_BAR = re.compile(r": {1,2}\d{1,3}% [━─╸╺]")  # Ultralytics, after the last column
 _COMMENT = re.compile(r"\A {0,2}# {0,2}(?=[A-Za-z])")
 _SHORT = ("e", "#")  # of spaCy
 _COUNTS = {**RANKS, "e": EPOCH, "#": 1}
@@ -83,6 +84,8 @@ class Columns:
 
     def feed(self, text: str) -> tuple[bool, Found]:
         """(whether the line is a header or a row, what a row says)."""
+        bar = _THIN_BAR.search(text)
+        text = text if bar is None else text[: bar.start()]
         if self._header(text):
             return True, None
         if not self._names:
@@ -131,8 +134,9 @@ class Columns:
 
 
 def _balanced(name: str) -> str:
-    """`mAP50-95` of `mAP50-95)`: a bracket around several columns belongs to no name."""
-    return name.rstrip(")") if name.count("(") < name.count(")") else name
+    """`P` of `Box(P`, `mAP50-95` of `mAP50-95)`: a bracket around several columns belongs to no name."""
+    opened, closed = name.count("("), name.count(")")
+    return name.rstrip(")") if opened < closed else name.rpartition("(")[2] if opened > closed else name
 
 
 def _with_step(values: dict[str, float]) -> Found:
