@@ -13,6 +13,7 @@ from trainmaster.blobs.fs import FsBlobs
 from trainmaster.home import Home
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import CancelJob, GiveUpCheckpoints, SubmitJob
+from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin
@@ -145,6 +146,25 @@ def test_an_attempt_of_a_fork_tries_its_own_checkpoints_before_its_parent_s(tmp_
     if first.attempt is not None:
         assert first.attempt.resume == ("train-1:0001-5",)
     assert server.events.children("train-1") == ["train-2"]
+
+
+def test_what_a_fork_found_damaged_is_so_on_its_parents_record(tmp_path: Path) -> None:
+    """The next fork was given the same damaged checkpoint, and failed likewise."""
+    server, _ = watched(tmp_path, keep=2)
+    server.tell(staged(5, n=2), staged(6, n=3))
+    server.tick(0.01)
+    server.ask(CancelJob("train-1", "ann", grace_s=0.0))
+    for _ in range(5):
+        server.tick()
+    lineage = Lineage(Relation.FORK, "train-1", server.job().good_checkpoints[-1], "train-1")
+    server.ask(SubmitJob("", JobSpec("true", "train", experiment="train"), Origin(), CodeCopy(), None, (), lineage))
+    server.tick(0.01)
+    began = {"kind": "started", "n": 1, "restored": None, "step": None, "bad": ["train-1:0001-6"]}
+    server.tell(began, key=AgentKey("train-2", 1, 0))
+    server.tick(0.01)
+    parent = server.job()
+    assert [(one.id, one.good) for one in parent.checkpoints] == [("0001-5", True), ("0001-6", False)]
+    assert [one.topic for one in parent.troubles] == ["damaged checkpoint"]
 
 
 @settings(max_examples=examples(10, 200), deadline=None)

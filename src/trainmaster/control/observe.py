@@ -103,8 +103,23 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
         return None
     if isinstance(event, ev.CheckpointStaged) and event.step is None:
         event = replace(event, at_least=job.attempt.resumed_from_step)
-    batch.record(key.job, event)
+    _record(batch, key, event)
     return None
+
+
+def _record(batch: Batch, key: AgentKey, event: ev.JobEvent) -> None:
+    """Record what an agent did. A checkpoint of another job that it found damaged is so on that job's record, too."""
+    batch.record(key.job, event)
+    bad = event.bad if isinstance(event, ev.NodeStarted) else event.outcome.bad if isinstance(event, ev.NodeEnded) else ()
+    job = batch.world.jobs.get(key.job)
+    lineage = job.lineage if job is not None and bad else None
+    if lineage is None or lineage.checkpoint is None or lineage.inherited not in bad:
+        return
+    owner, id = lineage.owner or lineage.job, lineage.checkpoint.id
+    known = batch.known(owner)
+    if known is not None and any(one.id == id and one.good for one in known.checkpoints):
+        batch.recall(owner)
+        batch.record(owner, ev.CheckpointsDamaged((id,)))
 
 
 def _pass_over(batch: Batch, key: AgentKey, what: str) -> str:
@@ -159,13 +174,13 @@ def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> str | No
     _warn_unreadable(batch, job, key, seen)
     if _ended_by_declaration(batch, job.attempt, key.node_index, seen.phase):
         outcome = Outcome(lost=True, declared_lost=node.declared_lost)
-        batch.record(key.job, ev.NodeEnded(key.attempt, key.node_index, outcome))
+        _record(batch, key, ev.NodeEnded(key.attempt, key.node_index, outcome))
         return None
     evidence = seen.evidence or f"the agent on {host} is gone without an exit record"
     match seen.phase:
         case Phase.ENDED if seen.outcome is not None:
             word = _take_reports(batch, key, seen)
-            batch.record(key.job, ev.NodeEnded(key.attempt, key.node_index, seen.outcome))
+            _record(batch, key, ev.NodeEnded(key.attempt, key.node_index, seen.outcome))
         case Phase.LOST:
             if not node.lost:
                 batch.record(key.job, ev.NodeLost(key.attempt, key.node_index, evidence))
@@ -174,7 +189,7 @@ def take_observation(batch: Batch, key: AgentKey, seen: Observation) -> str | No
             if not node.lost:
                 batch.record(key.job, ev.NodeLost(key.attempt, key.node_index, evidence))
             outcome = seen.outcome or Outcome(lost=True)
-            batch.record(key.job, ev.NodeEnded(key.attempt, key.node_index, outcome))
+            _record(batch, key, ev.NodeEnded(key.attempt, key.node_index, outcome))
         case Phase.ABSENT if node.phase is NodePhase.RUNNING and not node.lost:
             batch.record(key.job, ev.NodeLost(key.attempt, key.node_index, f"the agent's records on {host} are gone"))
         case _:

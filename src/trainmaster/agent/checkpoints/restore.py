@@ -76,10 +76,12 @@ def restore(
         found.id, found.step, found.path, found.resume_dir = chosen
     elif found.bad:
         what = "what it was forked from is" if launch["forked"] else "every checkpoint on record is"
-        ids = ", ".join(found.bad)
+        parent = found.bad[-1].partition(":")[0]
+        other = f"submit it again, from an earlier checkpoint (--from {parent}) or without one"
+        todo = other if launch["forked"] else f"to do that: tm rerun {launch['job']}"
         raise ValueError(
-            f"{what} corrupt: what the store holds differs from its digest ({ids}). It does not start from the beginning by "
-            f"itself; to do that: tm rerun {launch['job']}"
+            f"{what} corrupt: what the store holds differs from its digest ({', '.join(found.bad)}). It does not start from "
+            f"the beginning by itself; {todo}"
         )
     return found
 
