@@ -62,8 +62,8 @@ ALL = [
         "torchrun over nodes", "elastic.py", EPOCH, 29, needs="torch", message="under torchrun", ahead=1, like="torchrun",
     ),
     Program("MPI", "mpi.py", r"restarting at iteration (\d+)", 100, needs="mpi4py", message="a rank under mpiexec was killed by SIGKILL"),
-    Program("Lightning", "lightning_auto.py", LIGHTNING, 19, needs="lightning", message="rank 0 exited with code 1"),
-    Program("Lightning over nodes", "lightning_auto.py", LIGHTNING, 19, needs="lightning", message="was killed by SIGKILL", like="Lightning"),
+    Program("Lightning", "lightning_auto.py", LIGHTNING, 160, needs="lightning", message="rank 0 exited with code 1"),
+    Program("Lightning over nodes", "lightning_auto.py", LIGHTNING, 160, needs="lightning", message="was killed by SIGKILL", like="Lightning"),
     Program("Hydra", "hydra_app.py", r"continuing after (\d+)", 120, victim="server", needs="hydra"),
     Program("papermill", "ipykernel", r"went on after epoch (\d+)", 60, needs="papermill", message="DeadKernelError: Kernel died"),
     Program(
