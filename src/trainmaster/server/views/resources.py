@@ -179,7 +179,8 @@ def stalled(job: Job) -> str | None:
 
 def data_view(job: Job) -> list[View]:
     """The versions of the job's data at submit."""
-    return [{**asdict(version), "uri": redaction.text(version.uri)} for version in job.data]
+    views = [{**asdict(version), "uri": redaction.text(version.uri)} for version in job.data]
+    return [{name: value for name, value in view.items() if name != "stamp"} for view in views]
 
 
 def lineage_view(lineage: Lineage | None) -> dict[str, Any] | None:
