@@ -33,7 +33,7 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("step size 0.1", None),
         ("step 0.1", None),
         ("epochs = 20", None),
-        ("Epoch 3: 100%|###| 8/8 [00:00<00:00, 9.1it/s, v_num=1, train_loss=0.3]", (24, {"train_loss": 0.3})),  # Lightning's bar
+        ("Epoch 3: 100%|###| 8/8 [00:00<00:00, 9.1it/s, v_num=1, train_loss=0.3]", (32, {"train_loss": 0.3})),  # Lightning's bar
         ("hello world", None),
         ("saved 12 files", None),
         ('{"step": 3, "train/loss": 0.5, "note": "x", "ok": true}', (3, {"train/loss": 0.5})),
@@ -134,6 +134,7 @@ def test_a_position_in_an_epoch_is_counted_over_all_epochs(first: int, line: str
     lines = [line.format(first + epoch, at) for epoch in range(3) for at in (10, 60)]
     assert steps_of(lines, learned) == [10, 60, 110, 160, 210, 260]
     assert steps_of(lines[4:], EpochCounts(learned.first)) == [210, 260]  # of the next attempt
+    assert steps_of([line.format(first, 50), line.format(first + 1, 100)]) == [50, 200]  # a bar is not drawn at every batch
 
 
 def test_a_count_that_begins_anew_without_a_total_goes_on() -> None:

@@ -36,7 +36,8 @@ class Steps:
         self._epochs_seen = False
         self._word = ""  # of the last step
         self._others: set[str] = set()  # counters that stood beside the step: they count something else
-        self._over_epochs = StepsOfEpochs(epochs or EpochCounts())
+        self.epochs = epochs or EpochCounts()
+        self._over_epochs = StepsOfEpochs(self.epochs)
         self.bar = BesideSteps()
 
     def choose(self, said: list[Counter], valued: bool, word: str) -> tuple[bool, Optional[int]]:
@@ -115,12 +116,14 @@ class StepsOfEpochs:
 
     def step(self, epoch: Counter, step: Counter) -> int:
         """The step over all epochs."""
-        if epoch.count == 0 or self._counts.first is None:
-            self._counts.first = min(epoch.count, 1)
+        if epoch.count == 0 or (epoch.count == 1 and self._counts.first is None):
+            self._counts.first = epoch.count  # a later one says nothing: the bar of a fast program is not read at each epoch
         (before, last), self._last = self._last, (epoch.count, step.count)
-        passed = max(0, epoch.count - self._counts.first)
+        passed = max(0, epoch.count - (1 if self._counts.first is None else self._counts.first))
         if not step.total:
             return self._unbounded(passed, epoch.count - before if before >= 0 else None, step.count)
+        if step.rank == BATCH:
+            self._anew = True  # a position in an epoch
         if passed and self._anew is None:
             if step.count > step.total or (before == epoch.count - 1 and step.count > last >= 0):
                 self._anew = False

@@ -161,6 +161,8 @@ class Parser:
             self._block = _BLOCK_MAX
         elif ":" not in body and "=" not in body and not body.startswith(_RULES):
             self._block = 0
+        if " v_num" in body:
+            self._steps.epochs.first = 0  # Lightning, which is read once in a while, counts epochs from 0
         if "{" not in body and len(_SETTINGS.findall(body)) >= _SETTINGS_MIN:
             return None
         if best or body.lower().startswith(_NO_READING) or (_REPR.match(body) and body.endswith(")")):
