@@ -284,3 +284,22 @@ def test_what_of_the_sdk_is_passed_over_is_told(tmp_path: Path) -> None:
     append(tmp_path, b'{"t":"m","step":2,"values":{"' + b"x" * (5 << 20) + b'":1.0}}\n', "rank0.sdk")
     reader.finish()
     assert outbox.warned["sdk"]["text"] == "rank 0: a message of over 4194304 bytes was skipped: report less per message"
+
+
+def test_what_the_program_logged_before_it_printed_decides_whether_its_lines_are_parsed(tmp_path: Path) -> None:
+    """Transformers logs a dictionary to MLflow and then prints it; a turn may begin between the two."""
+    told: list[tuple[int, dict[str, float]]] = []
+    outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))
+    progress = Progress(outbox)
+
+    def logged() -> None:
+        while told:
+            progress.logged(*told.pop(), counts=True)
+            reader.stop_parsing()
+
+    reader = RankOutput(Rank(0, str(tmp_path)), Parser(), 1 << 30, progress, logged)
+    logged()  # as the loop does at the start of a turn: nothing yet
+    told.append((1, {"loss": 0.5}))
+    append(tmp_path, b"{'loss': '0.5', 'epoch': '0.07'}\n")
+    turn(reader)
+    assert points(outbox) == [(0, 1, {"loss": 0.5})]

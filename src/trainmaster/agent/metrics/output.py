@@ -20,7 +20,7 @@ from trainmaster.agent.transport.point_values import sdk_point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Optional
 
     from trainmaster.agent.metrics.parse import Parser
     from trainmaster.agent.metrics.progress import Progress, RoleProgress
@@ -42,9 +42,19 @@ _PUNCH = 16 * 1024 * 1024
 
 
 class RankOutput:
-    """One rank's log and SDK file. Points go to `progress`, other SDK messages to `messages`."""
+    """One rank's log and SDK file. Points go to `progress`, other SDK messages to `messages`.
 
-    def __init__(self, rank: Rank, parser: Parser, log_max_bytes: int, progress: Progress | RoleProgress) -> None:
+    `logged`: takes what the program logged by other means, such as MLflow's client; it may call `stop_parsing`.
+    """
+
+    def __init__(
+        self,
+        rank: Rank,
+        parser: Parser,
+        log_max_bytes: int,
+        progress: Progress | RoleProgress,
+        logged: Optional[Callable[[], None]] = None,
+    ) -> None:
         self.rank = rank
         self._log, self._times = Tail(rank.log_path), LogTimes(rank.log_path)
         self._sdk = Tail(rank.sdk_path)
@@ -58,6 +68,7 @@ class RankOutput:
         self.dropped_bytes = 0
         self.messages: list[dict[str, Any]] = []
         self._progress = progress
+        self._logged = logged
         self.trouble = ""  # the read error of the last turn; the next turn retries
         self._said: set[str] = set()
 
@@ -77,6 +88,8 @@ class RankOutput:
             found = True
             self._take(self._lines.feed(self._read(self._log)))
             self._turn_sdk(until_s)  # what was reported before these lines were printed decides whether they are parsed
+            if self._logged is not None:
+                self._logged()
             if time.monotonic() > until_s:
                 break
         if self._log.waiting() > _BEHIND_MAX:

@@ -66,7 +66,10 @@ class Attempt:
         outputs: list[tuple[Rank, Progress | RoleProgress]] = [(rank, self._progress) for rank in self._ranks]
         outputs += [(role, RoleProgress(self._outbox, role.role or "")) for role in self._roles]
         parsers = [Parser(pattern, automatic, sink.epochs) for _, sink in outputs]
-        self._outputs = [RankOutput(rank, one, log_max_bytes, sink) for (rank, sink), one in zip(outputs, parsers, strict=True)]
+        self._outputs = [
+            RankOutput(rank, parser, log_max_bytes, sink, self._read_tracker)
+            for (rank, sink), parser in zip(outputs, parsers, strict=True)
+        ]
         self._usage = usage.Usage(None if self._launch["cgroup"] else self._launch["memory_bytes"])
         self._devices = usage.Devices(self._launch["devices"])
         self._store_worker = StoreWorker(start, self._progress)
@@ -295,9 +298,8 @@ class Attempt:
     def _read_tracker(self) -> None:
         """Take metrics that the script logged with a tracker's API; these replace metrics parsed from its output."""
         if self._mlflow is not None and self._mlflow.pass_on(self._progress, self._store_worker.message, self._outbox):
-            for output in self._outputs:
-                if output.rank.number == 0:
-                    output.stop_parsing()
+            for output in (one for one in self._outputs if one.rank.number == 0):
+                output.stop_parsing()
 
     def _sample(self, now_s: float) -> None:
         """Sample the process trees and their usage."""
