@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import stat
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _BLOCK_BYTES = 512  # the unit of `st_blocks` on every file system
+_LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a link to nothing, or a file that is gone meanwhile
 
 
 class Size(NamedTuple):
@@ -109,11 +111,17 @@ FOLLOWED_MAX = 200_000  # files of one stamp
 def regular_files(path: str, unread: list[str]) -> dict[str, os.stat_result]:
     """Relative paths of the files below a directory, sorted, at most `FOLLOWED_MAX`; of a file, its name. No pipes or sockets.
 
-    Links are followed, but in no circle. `unread` gets the directories that cannot be read. Raises: OSError.
+    Links are followed, but in no circle. `unread` gets the directories and files that cannot be read. Raises: OSError.
     """
     root = path if os.path.isdir(path) else os.path.dirname(path)
     names = sorted(_followed(root, unread)) if root == path else [os.path.basename(path)]
-    statuses = {name: os.stat(os.path.join(root, name)) for name in names if os.path.exists(os.path.join(root, name))}
+    statuses = {}
+    for name in names:
+        try:
+            statuses[name] = os.stat(os.path.join(root, name))
+        except OSError as error:
+            if error.errno not in _LEADS_NOWHERE:
+                unread.append(name)
     return {name: status for name, status in statuses.items() if stat.S_ISREG(status.st_mode)}
 
 

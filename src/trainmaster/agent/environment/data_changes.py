@@ -15,17 +15,24 @@ if TYPE_CHECKING:
     from trainmaster.agent.transport.outbox import Outbox
     from trainmaster.wire.launch import Launch
 
+
 def look(launch: Launch, outbox: Outbox) -> None:
-    """Warn of data that has changed. What cannot be read now is not called changed."""
-    changed = []
+    """Warn of data that has changed, and of data that cannot be read now, of which nobody knows whether it has."""
+    changed, unknown = [], []
     for one in launch["data"]:
         unread: list[str] = []
         try:
             stamp = disks.stamp(disks.regular_files(os.path.realpath(one["path"]), unread))
         except OSError:
-            continue
-        if not unread and stamp != one["stamp"]:
+            unread, stamp = [one["path"]], ""
+        if unread:
+            unknown.append(one["name"])
+        elif stamp != one["stamp"]:
             changed.append(one["name"])
+    at, texts = f"when attempt {launch['attempt']} began", []
     if changed:
-        has, at = "has" if len(changed) == 1 else "have", f"when attempt {launch['attempt']} began"
-        outbox.warn(DATA_CHANGED, f"{', '.join(changed)} {has} changed since the submit, as seen {at}")
+        texts.append(f"{', '.join(changed)} {'has' if len(changed) == 1 else 'have'} changed since the submit, as seen {at}")
+    if unknown:
+        texts.append(f"{', '.join(unknown)} could not be read {at}, so it is not known whether it is as it was at the submit")
+    if texts:
+        outbox.warn(DATA_CHANGED, "; ".join(texts))
