@@ -6,7 +6,7 @@ from trainmaster.agent.checkpoints.restore_files import Unreadable
 from trainmaster.agent.checkpoints.unstored import at_step
 from trainmaster.agent.transport.upload import _Waiting
 from trainmaster.model import events as ev
-from trainmaster.model.checkpoints import Checkpoint, Part
+from trainmaster.model.checkpoints import Checkpoint, Part, likeliest
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.server.views.event_text import sentence
 from trainmaster.server.views.resources import checkpoint_view, lineage_view
@@ -44,3 +44,20 @@ def test_every_place_tells_an_approximate_step_from_a_named_one(approximate: boo
 
 def test_an_unknown_step_is_never_shown_as_one() -> None:
     assert not [place for place, text in said(None, True).items() if isinstance(text, str) and "step " in text]
+
+
+@pytest.mark.parametrize(
+    ("saved", "meant"),
+    [
+        ("ckpt_4 best_x_epoch_4", "ckpt_4"),
+        ("best_x_epoch_4 ckpt_4", "ckpt_4"),
+        ("ckpt_4 last", "last"),
+        ("ckpt_4 ~last", "ckpt_4"),
+        ("best_x_epoch_4 !ckpt_4", "best_x_epoch_4"),
+        ("best.pt", "best.pt"),
+    ],
+)
+def test_of_several_checkpoints_of_one_step_the_likeliest_is_meant(saved: str, meant: str) -> None:
+    """`~` before a name: its step is approximate; `!`: it is corrupt."""
+    found = [Checkpoint(one, 4, 1, (), approximate="~" in one, good="!" not in one, name=one.strip("~!")) for one in saved.split()]
+    assert likeliest(found).name == meant

@@ -1,5 +1,6 @@
 """Checkpoints and artifacts as the control plane knows them. Their bytes and manifests are in the blob store."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -61,6 +62,11 @@ class Checkpoint:
     def proven(self) -> bool:
         """Whether a restart may rely on it: not corrupt, and readable at the last try."""
         return self.good and not self.doubts
+
+
+def likeliest(found: Sequence[Checkpoint]) -> Checkpoint:
+    """Which of these of one step is meant: a good one, with an exact step, not a copy of the best; of several the newest."""
+    return max(reversed(found), key=lambda one: (one.good, not one.approximate, "best" not in one.name.lower()))
 
 
 class ArtifactKind(StrEnum):

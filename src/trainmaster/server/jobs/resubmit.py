@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from trainmaster.errors import ConflictError, NotFoundError, UsageError
-from trainmaster.model.checkpoints import Checkpoint
+from trainmaster.model.checkpoints import Checkpoint, likeliest
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job
 from trainmaster.model.lineage import Lineage, Relation
@@ -191,8 +191,8 @@ def _checkpoint(parent: Job, body: Mapping[str, Any]) -> Checkpoint:
     if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
         raise UsageError("step must be a whole number")
     found = [one for one in parent.checkpoints if (name is None or one.id == name) and (step is None or one.step == step)]
-    if found and found[-1].good:
-        return found[-1]
+    if found and likeliest(found).good:
+        return likeliest(found)
     which = f"checkpoint {name!r}" if name is not None else f"checkpoint of step {step}"
     kept = ", ".join((one.place.removeprefix("step ") or one.id) for one in good[-_LISTED:])
     hint = f"it has {kept}; each job keeps its newest {parent.spec.checkpoint.keep} (checkpoint.keep)"
