@@ -1,6 +1,7 @@
 """The size budget and the house rules that no linter knows; docs/decisions/0001-the-house.md says why."""
 
 import ast
+import gc
 import re
 import subprocess
 from collections.abc import Iterator
@@ -47,8 +48,11 @@ def place(path: Path, node: ast.AST | None = None) -> str:
 
 
 @pytest.fixture(scope="module")
-def trees() -> list[tuple[Path, ast.Module]]:
-    return list(parsed(tracked(".py")))
+def trees() -> Iterator[list[tuple[Path, ast.Module]]]:
+    """Without the garbage collector, which would look at millions of nodes again and again."""
+    gc.disable()
+    yield list(parsed(tracked(".py")))
+    gc.enable()
 
 
 @pytest.fixture(scope="module")

@@ -53,11 +53,12 @@ class Reader:
         subprocess.run(["tm", *arguments], env={**self.environment, **given}, capture_output=True, timeout=60, check=home is None)
 
     def begin(self) -> None:
-        """A server with some jobs."""
+        """A server with some jobs, which have ended."""
         self.tm("up")
         url, token = json.loads((self.home / "server.json").read_text())["url"], (self.home / "token").read_text().strip()
-        jobs = {"jobs": [{"spec": {"name": name, "command": "true", "resources": {"cpus": 0.01}}} for name in NAMES]}
+        jobs = {"jobs": [{"spec": {"name": name, "command": "true"}, "hold": "of another page"} for name in NAMES]}
         httpx.post(f"{url}/api/v1/jobs/batch", json=jobs, headers={"Authorization": f"Bearer {token}"}).raise_for_status()
+        self.tm("cancel", "--all", "--now", "--yes")
 
     def end_others(self) -> None:
         """End the servers of homes that a page made and left running."""
@@ -159,17 +160,17 @@ def test_the_story_of_a_first_document_runs(document: Path, tmp_path: Path, newc
     follow(newcomer, document, tmp_path / "here")
 
 
-def test_a_page_that_leaves_variables_behind_is_noticed(tmp_path: Path, newcomer: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_leaves_variables_behind_is_noticed(tmp_path: Path, shared: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Snippet(ROOT / "page.md", 1, "bash", "run", "", 'export LEFT=1\ntest -z "${TRAINMASTER_HOME+x}"\n! python3 -c "import click"\n')
     monkeypatch.setattr(sys.modules[__name__], "snippets", lambda document: [page])
     with pytest.raises(AssertionError, match="LEFT=1"):
-        follow(newcomer, page.document, tmp_path / "here")
+        follow(shared, page.document, tmp_path / "here")
 
 
-def test_a_page_gives_back_the_home_that_a_shell_has(tmp_path: Path, newcomer: Reader) -> None:
+def test_a_page_gives_back_the_home_that_a_shell_has(tmp_path: Path, shared: Reader) -> None:
     """The page's server is another one, and the variable has its value again."""
     own = tmp_path / "a home"
-    follow(newcomer, ROOT / "docs/howto/share-gpus.md", tmp_path / "here", own)
+    follow(shared, ROOT / "docs/howto/elastic-jobs.md", tmp_path / "here", own)
     assert not own.exists()
 
 

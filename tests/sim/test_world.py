@@ -19,8 +19,8 @@ from trainmaster.model.job import Job
 from trainmaster.ports import store
 from trainmaster.testing.histories.scenario import Scenario
 
-SEEDS = int(os.environ.get("TRAINMASTER_HISTORIES") or examples(20, 2000))
-CHUNK = 10  # seeds a test: enough tests to spread over processes, few enough to be cheap
+SEEDS = int(os.environ.get("TRAINMASTER_HISTORIES") or examples(12, 2000))
+CHUNK = 6  # seeds a test: enough tests to spread over processes, few enough to be cheap
 
 
 def play(seed: int) -> tuple[list[str], int]:
@@ -46,7 +46,7 @@ def test_every_law_holds_in_every_history(first: int) -> None:
 def test_what_is_remembered_of_jobs_that_are_over_comes_from_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal after any number of crashes of control. `OVER_MAX` is 2 here, since a history has few jobs."""
     monkeypatch.setattr(store, "OVER_MAX", 2)
-    played = {seed: play(seed)[0] for seed in range(examples(5, 60))}
+    played = {seed: play(seed)[0] for seed in range(examples(4, 60))}
     assert {seed: problems for seed, problems in played.items() if problems} == {}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from effort import examples
+from effort import examples, nightly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +67,7 @@ def test_a_score_is_what_its_words_say() -> None:
 
 
 def test_so_many_are_told_as_asked_for_spread_over_the_trace() -> None:
-    trace = line(Random(1), 150)
+    trace = line(Random(1), 100)
     every = run(Case("all", trace, POLICIES["fifo"], Settings(), 300)).measures.eta
     few = run(Case("few", trace, POLICIES["fifo"], Settings(), 30)).measures.eta
     assert every is not None
@@ -86,7 +86,7 @@ def test_the_time_of_a_replay_is_all_of_it_and_each_estimate_is_announced() -> N
     assert found.jobs_per_s == pytest.approx(found.jobs / found.seconds)
 
 
-@pytest.mark.parametrize(("policy", "most"), [("fifo", 100), ("fair-share", 15)])
+@pytest.mark.parametrize(("policy", "most"), [("fifo", 60), pytest.param("fair-share", 15, marks=nightly)])
 def test_how_many_are_told_is_no_matter_of_the_machine(policy: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes no time on one machine and a thousand seconds on another: the same are told, to the end of the trace."""
     trace, said = line(Random(1), 300), []

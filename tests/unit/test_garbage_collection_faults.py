@@ -206,6 +206,7 @@ RARE = {  # many histories are played before one shows it
     "what waits is read after the jobs, and in neither while control takes it up",
     "what was accepted since the first look is not read", "the second look comes before the door is closed",
     "what a live attempt may still commit is forgotten", "older checkpoints are given up though another job starts from them",
+    "the door stays open", "the second check is skipped",
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, processors
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
+SLOW = "least-attained"  # the policy whose replay takes longest
 ONE, TWO = ask_of(1, Shape()), ask_of(2, Shape())
 
 
@@ -143,7 +144,7 @@ def flood(work: str) -> Trace:
 
 
 @pytest.mark.parametrize("work", ["training", pytest.param("trial", marks=nightly)])
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", [*sorted({*POLICIES} - {SLOW}), pytest.param(SLOW, marks=nightly)])
 def test_nobody_waits_for_ever_while_jobs_end_that_are_like_it(name: str, work: str) -> None:
     replay = Replay(flood(work), POLICIES[name], Settings(exact=POLICIES[name].exact))
     lives = replay.run()
