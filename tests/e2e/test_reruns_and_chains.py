@@ -136,6 +136,9 @@ def test_metrics_as_a_table(tm: Tm) -> None:
     ]
     assert [row["value"] for row in tm.json("metrics", one) if row["metric"] == "loss"] == [6.0, 3.0, 2.0]
     assert tm.ok("metrics", one, "--metric", "loss").splitlines()[1].split() == [one, "loss", "3", "6", "2", "2", "6", "3"]
+    stepless = tm.submit("--name", "stepless", "--", "echo", "{'loss': 2.5}")
+    tm.ok("wait", stepless)
+    assert tm.ok("metrics", stepless).splitlines()[1].split() == [stepless, "loss", "1", *["2.5"] * 4, "-"]
     code = f"import trainmaster; print(trainmaster.metrics_table({two!r}, metrics=['loss'])['value'])"
     said = subprocess.run([sys.executable, "-c", code], env=tm.environment, capture_output=True, text=True, check=True)
     assert said.stdout == "[12.0, 6.0, 4.0]\n"

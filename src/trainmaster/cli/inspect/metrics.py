@@ -211,7 +211,8 @@ def _write_parquet(arrow: Any, table: dict[str, list[Any]], path: Path) -> None:
 
 
 def _summarize(session: Session, table: dict[str, list[Any]]) -> None:
-    """One line per job and metric."""
+    """One line per job and metric. Points without a step are only numbered, so their number is not shown as a step."""
+    last = {job: session.client().job(job)["metrics"] for job in dict.fromkeys(table["job"])}
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for job, name, step, value in zip(*(table[column] for column in COLUMNS[:4]), strict=True):
         found.setdefault((job, name), []).append((step, value))
@@ -220,7 +221,8 @@ def _summarize(session: Session, table: dict[str, list[Any]]) -> None:
         values = [value for _, value in points]
         finite = [value for value in values if math.isfinite(value)]
         told = (values[0], values[-1], min(finite, default=math.nan), max(finite, default=math.nan))
-        rows.append([job, name, str(len(points)), *map(human.number, told), str(points[-1][0])])
+        stepless = name in last[job] and last[job][name]["step"] is None
+        rows.append([job, name, str(len(points)), *map(human.number, told), "-" if stepless else str(points[-1][0])])
     if rows:
         session.out.table(_HEADERS, rows)
         session.out.note(f"a printed value is missing? tm logs {rows[0][0]} --rank 0 | tm metrics try -")
