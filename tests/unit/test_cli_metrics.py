@@ -99,9 +99,18 @@ def test_standard_input_a_pattern_and_json(log: str, capsys: pytest.CaptureFixtu
         (["nowhere.log"], "error: nowhere.log cannot be read: No such file or directory\n  name a file, or - for standard input\n"),
         (["x", "--pattern", "(?P<loss>x)(?=y)"], "error: this pattern cannot be used: a look-ahead (?=…) cannot be matched in linear time\n"),
         (["x", "--only"], "error: --only reads what the pattern matches, and there is none\n  add --pattern, or leave --only out\n"),
-        (["x", "--pattern", "loss"], "error: no named group besides 'step': nothing to record; name one: (?P<loss>…)\n"),
+        (["x", "--pattern", "loss"], "error: no named group, so nothing is read; name what to read: (?P<loss>[\\d.]+), (?P<step>\\d+)\n"),
     ],
 )
 def test_what_cannot_be_tried_is_named(log: str, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["metrics", "try", *arguments]) != 0
     assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_pattern_of_the_step_alone_gives_the_step_of_the_lines_after_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """TensorFlow's guide to checkpoints prints its loss so."""
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"Saved checkpoint for step {n}0: ./tf_ckpts/ckpt-{n}\nloss {3 / n:1.2f}\n" for n in (1, 2, 3)))
+    assert run(["metrics", "try", str(log), "--pattern", r"for step (?P<step>\d+)", "--json"]) == 0
+    (loss,) = json.loads(capsys.readouterr().out)["metrics"]
+    assert (loss["first_step"], loss["last_step"], loss["points"]) == (10, 30, 3)

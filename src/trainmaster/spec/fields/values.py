@@ -347,7 +347,7 @@ def resume_arguments(value: object) -> str:
 
 
 def metrics_pattern(value: object) -> str:
-    """A regular expression with a named group besides `step`."""
+    """A regular expression with a named group. `step` alone gives the steps of the values on other lines."""
     expected = r"a regular expression with named groups such as 'step (?P<step>\d+): loss (?P<loss>[\d.]+)'"
     pattern = text(value, expected)
     if (why := pattern_fault(pattern)) is not None:
@@ -362,7 +362,7 @@ def pattern_fault(pattern: str) -> str | None:
         groups = compiled(pattern).groupindex
     except PatternError as error:
         return f"this pattern cannot be used: {error}"
-    return None if set(groups) - {"step"} else "no named group besides 'step': nothing to record; name one: (?P<loss>…)"
+    return None if groups else r"no named group, so nothing is read; name what to read: (?P<loss>[\d.]+), (?P<step>\d+)"
 
 
 def truth(value: object) -> bool:
