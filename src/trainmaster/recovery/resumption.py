@@ -121,7 +121,8 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
     steps = _by_steps(attempt, begun, _reached(attempt.resumed_from_step, at.last_step))
     saved, loss = _by_checkpoints(attempt), _by_loss(shown, begun, at)
     more = [sign for sign in (saved, loss) if not (steps.speaks and sign.speaks)]  # nothing new
-    told = tuple(sign.text for sign in (_SDK.get(shown.sdk or "", _NO_SIGN), steps, *more) if sign.text)
+    counts = _otherwise_counted(attempt.resumed_from_step, at.last_step) if steps.speaks else _NO_SIGN
+    told = tuple(sign.text for sign in (_SDK.get(shown.sdk or "", _NO_SIGN), steps, counts, *more) if sign.text)
     if shown.sdk == "loaded" or steps.speaks:
         return Evidence(Word.SEEN, told)
     against = steps.speaks is False or saved.speaks is False
@@ -137,6 +138,13 @@ _SDK = {
     "loaded": _Sign(True, "the SDK loaded it"),
     "asked": _Sign(None, "it asked the SDK for it"),
 }
+
+
+def _otherwise_counted(step: int | None, printed: int | None) -> _Sign:
+    """What tells a reader that the checkpoint's name counts something else than the output: epochs, say."""
+    if step is None or printed is None or max(step, printed) < 2 * max(1, min(step, printed)):
+        return _NO_SIGN
+    return _Sign(None, f"its output was at step {printed} when that checkpoint was saved")
 
 
 def _reached(*steps: int | None) -> list[int]:
