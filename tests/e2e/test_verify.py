@@ -56,9 +56,14 @@ def test_every_kind_of_stored_file_is_read_and_what_is_damaged_is_named(tm: Tm) 
         path.write_bytes(data)
     assert "all are as their digests say" in tm("storage", "verify").err
     (lost,) = [path for path in stored if path.read_text(errors="replace").endswith("# changed\n") and "objects" in path.parts]
-    lost.unlink()
-    (missing,) = json.loads(tm("storage", "verify", "--json").out)["damaged"]
-    assert (missing["what"], missing["jobs"]) == ("code saves.py: missing", [job])
+    for path in (lost, *(path for path in stored if path.parent.name in ("diffs", "environments") or "artifacts" in path.parts)):
+        path.unlink()
+    missing = {one["what"]: one["jobs"] for one in json.loads(tm("storage", "verify", "--json").out)["damaged"]}
+    whats = ("code saves.py", "artifact plot.txt", "patch", "environment record")
+    assert missing == {f"{what}: missing": [job] for what in whats}
+    assert [one["what"] for one in json.loads(tm("storage", "verify", "--json", "--repair").out)["damaged"] if one["repaired"]] == [
+        "environment record: missing"
+    ]
 
 
 def test_a_damaged_checkpoint_is_on_record_and_never_used_again(tm: Tm) -> None:

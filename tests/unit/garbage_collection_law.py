@@ -21,7 +21,7 @@ from trainmaster.model.events import CheckpointsGivenUp
 from trainmaster.model.job import Job, NodeRun, State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
-from trainmaster.server.record.provenance import diff_blob, environment_blob
+from trainmaster.ports.blobs import diff_blob, environment_blob
 from trainmaster.testing.store_contract import some_attempt, some_job
 from trainmaster.wire.code import digest
 

@@ -14,8 +14,7 @@ from trainmaster.blobs.fs import FsBlobs
 from trainmaster.model.checkpoints import Artifact, Checkpoint, Part
 from trainmaster.model.commands import AgentReport, SubmitJob
 from trainmaster.model.job import Attempt, Job
-from trainmaster.ports.blobs import Stored
-from trainmaster.server.record.provenance import diff_blob, environment_blob
+from trainmaster.ports.blobs import Stored, diff_blob, environment_blob
 from trainmaster.wire.code import Entry, Tree
 
 GRACE_S = 100.0

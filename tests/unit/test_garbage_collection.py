@@ -22,7 +22,7 @@ from trainmaster.model.commands import AgentReport, SubmitJob
 from trainmaster.model.job import Job, NodeRun, State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
-from trainmaster.server.record.provenance import diff_blob, environment_blob
+from trainmaster.ports.blobs import diff_blob, environment_blob
 from trainmaster.server.runtime.blob_lock import BlobLock
 from trainmaster.testing.store_contract import some_attempt, some_job
 

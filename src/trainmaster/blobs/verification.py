@@ -1,7 +1,7 @@
 """Reads the whole store, and compares every blob with its digest: in its name, or in the manifest of its checkpoint.
 
-Only a digest that differs proves damage. What cannot be read now is counted, and may be whole. What code copies need and the
-store lacks is listed, too.
+Only a digest that differs proves damage. What cannot be read now is counted, and may be whole. What code copies and records
+name and the store lacks is listed, too.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from trainmaster.blobs.cached_store import CachedBlobs
+from trainmaster.blobs.checkpoints import artifact_name
 from trainmaster.blobs.code import object_name, tree_name
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.blobs.garbage_collection import Records
@@ -17,7 +18,7 @@ from trainmaster.blobs.names import digest_of
 from trainmaster.errors import DamagedError, NotFoundError, TrainmasterError
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.job import Job
-from trainmaster.ports.blobs import Blobs
+from trainmaster.ports.blobs import Blobs, diff_blob, environment_blob
 from trainmaster.wire.names import MANIFEST, blob_name, printable, stored_name
 
 _READ_BYTES = 1024 * 1024
@@ -68,10 +69,12 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
     if damage is not None:
         damage.only(bad)
     copies = CodeCopies(store, records)
-    gone = _missing(store, copies.names() - set(bad))  # a store says of what it knows to be damaged that it is not there
+    needed = copies.names() | set(_recorded(records))
+    gone = _missing(store, needed - set(bad))  # a store says of what it knows to be damaged that it is not there
     if gone:
         copies = CodeCopies(store, records)  # a job that was removed meanwhile needs nothing
-        gone = _missing(store, copies.names() & set(gone))
+        needed = copies.names() | set(_recorded(records))
+        gone = _missing(store, needed & set(gone))
     for name in [*bad, *gone]:
         into.damaged_total += 1
         repaired = into.repair and (_from_cache(blobs, name) or repair(name))
@@ -144,6 +147,16 @@ def _files(store: Blobs, root: str, name: str, into: Verification) -> Iterator[t
         return
     for entry in manifest["files"]:
         yield entry["path"], f"{root}/{naming(entry['path'])}", entry["sha256"]
+
+
+def _recorded(records: Records) -> Iterator[str]:
+    """Artifacts, patches and environment records that jobs name."""
+    for job in records.jobs():
+        yield from (artifact_name(job.id, one.digest) for one in records.artifacts(job.id))
+        if job.origin.git_diff is not None:
+            yield diff_blob(job.origin.git_diff)
+        nodes = (node for attempt in records.attempts(job.id) for node in attempt.nodes)
+        yield from (environment_blob(node.environment) for node in nodes if node.environment is not None)
 
 
 def _missing(store: Blobs, names: set[str]) -> list[str]:

@@ -5,6 +5,16 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 
+def environment_blob(digest: str) -> str:
+    """The blob of an environment record."""
+    return f"provenance/environments/{digest}.json"
+
+
+def diff_blob(digest: str) -> str:
+    """The blob of a patch."""
+    return f"provenance/diffs/{digest}.patch"
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """One blob in a listing."""

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from trainmaster.errors import ConflictError, DamagedError, NotFoundError, OperationError, UsageError
 from trainmaster.model import redaction
 from trainmaster.model.job import Attempt, Job
+from trainmaster.ports.blobs import diff_blob, environment_blob
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import Ref
 from trainmaster.server.runtime import runtime
@@ -31,16 +32,6 @@ router = APIRouter(tags=["provenance"])
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _PATCH = {"requestBody": {"required": True, "content": {"text/x-diff": {"schema": {"type": "string", "format": "binary"}}}}}
-
-
-def environment_blob(name: str) -> str:
-    """The blob name of an environment record."""
-    return f"provenance/environments/{name}.json"
-
-
-def diff_blob(name: str) -> str:
-    """The blob name of a patch."""
-    return f"provenance/diffs/{name}.patch"
 
 
 def keep_environment(services: Services, name: str) -> bool:
