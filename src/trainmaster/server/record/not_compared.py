@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from trainmaster.model.job import Job
-from trainmaster.model.redaction import text
+from trainmaster.model.redaction import is_secret_variable, text
 from trainmaster.wire.names import DATA_CHANGED
 
 _NAMED_MAX = 3
@@ -33,9 +33,14 @@ def _of(job: Job) -> Iterator[str]:
             yield f"data: {trouble.text}"
     for name, place in job.origin.editable.items():
         yield f"package {name}, imported from {text(place)} and not from the copy"
-    path = {**job.origin.variables, **job.spec.environment.variables}.get("PYTHONPATH")
-    if path:
-        yield f"what PYTHONPATH leads to: {text(path)}"
+    variables = {**job.origin.variables, **job.spec.environment.variables}
+    if variables.get("PYTHONPATH"):
+        yield f"what PYTHONPATH leads to: {text(variables['PYTHONPATH'])}"
+    yield from (f"variable {name}: it is a credential" for name in sorted(variables) if is_secret_variable(name))
+    if job.attempt is not None and len(job.attempt.nodes) > 1:
+        yield "packages and machines of its other nodes: only those of the first are compared"
+    if job.attempt is not None and job.attempt.number > 1:
+        yield "what its earlier attempts ran with: packages and machine are those of the last"
 
 
 def _among(what: str, ids: Sequence[str], jobs: int) -> str:
