@@ -249,8 +249,11 @@ def test_a_file_that_belongs_to_a_checkpoint_and_is_in_none_is_told(tmp_path: Pa
     it, progress = begun(tmp_path, checkpoint_path="models/*.model")
     step(progress, 1, ago_s=65)
     step(progress, 3, ago_s=0)
-    write(tmp_path / "work" / "models" / "w2v_epoch3.model", b"x")
+    for name in ("w2v_epoch3.model", "w2v_epoch3.model.old", "w2v_epoch3.model.sha256"):
+        write(tmp_path / "work" / "models" / name, b"x")
     assert later(it, monkeypatch) == []
+    for name in ("w2v_epoch3.model.old", "w2v_epoch3.model.sha256"):
+        (tmp_path / "work" / "models" / name).unlink()
     for number in (3, 4):
         write(tmp_path / "work" / "models" / f"w2v_epoch{number}.model", b"x")
         write(tmp_path / "work" / "models" / f"w2v_epoch{number}.model.wv.vectors.npy", b"x")

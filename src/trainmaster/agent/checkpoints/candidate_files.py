@@ -16,6 +16,7 @@ from trainmaster.agent.files.globs import TEMPORARY, Glob, Signature, files_belo
 State = Tuple[Tuple[str, Signature], ...]
 Shape = FrozenSet[Tuple[str, int]]
 _DIGITS = re.compile(r"\d+")
+_NO_PART = (".old", ".bak", ".backup", ".orig", ".prev", ".lock", ".log", ".md5", ".sha256")  # of a checkpoint that has its name
 
 
 class Candidate(NamedTuple):
@@ -119,7 +120,7 @@ def beside(glob: Glob, found: List[Candidate]) -> Optional[Tuple[str, str, str]]
             return None
         for other in names:
             path = os.path.join(directory, other)
-            if other.startswith(f"{name}.") and not other.endswith(TEMPORARY) and not glob.owns(path):
+            if other.startswith(f"{name}.") and not other.endswith((*TEMPORARY, *_NO_PART)) and not glob.owns(path):
                 begin, step, end = name.rpartition(str(one.step))
                 known = one.step is not None and step
                 pattern = os.path.join(literal(directory), f"{literal(begin)}{{step}}{literal(end)}*") if known else ""
