@@ -155,7 +155,7 @@ def said_of(root: Path, changes: list[tuple[str, int]]) -> tuple[Gathered, Gathe
     return first, second
 
 
-@settings(max_examples=examples(300, 5000), deadline=None)
+@settings(max_examples=examples(1000, 5000), deadline=None)
 @given(TREES, CHANGES)
 def test_a_run_sees_no_change_that_is_not_said(nodes: list[Any], changes: list[tuple[str, int]]) -> None:
     with place() as root:
