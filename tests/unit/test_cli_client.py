@@ -15,6 +15,7 @@ from trainmaster.cli.app import tm
 from trainmaster.cli.session import Session
 from trainmaster.client.api import Client
 from trainmaster.client.connection import BY_CODE, Call, Connection, Patience, refusal
+from trainmaster.client.metric_table import metrics_table
 from trainmaster.client.settings import Target, configured
 from trainmaster.errors import (
     AuthenticationError,
@@ -213,6 +214,12 @@ def test_no_server_here_and_none_wanted() -> None:
     with pytest.raises(UnreachableError, match="no server is running") as raised:
         Client(start=False)
     assert raised.value.hint == "check the name   a new home there: tm up"
+    assert not os.path.exists(os.environ["TRAINMASTER_HOME"])
+
+
+def test_a_table_of_metrics_starts_no_server() -> None:
+    with pytest.raises(UnreachableError, match="no server is running"):
+        metrics_table("digits-1")
     assert not os.path.exists(os.environ["TRAINMASTER_HOME"])
 
 

@@ -18,10 +18,10 @@ def metrics_table(
     `jobs`: ids, names or `@last`, as in every command. One row per point, not thinned: `job`, `metric`, `step`, `value` (NaN
     for a value that is no finite number), `time_s` (seconds since the epoch) and `attempt`. `metrics`: only these. `system`:
     also those about the machine.
-    Raises: NotFoundError (no such job).
+    Raises: NotFoundError (no such job), UnreachableError (no server runs; a reader starts none).
     """
     if client is None:
-        with Client() as own:
+        with Client(start=False) as own:
             return metrics_table(*jobs, metrics=metrics, system=system, client=own)
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for ref in jobs:
