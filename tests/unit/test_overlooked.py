@@ -14,9 +14,10 @@ from launches import launch, write
 from waiting import deadline
 
 from trainmaster.agent.checkpoints import overlooked
-from trainmaster.agent.checkpoints.candidate_files import apart, candidates
+from trainmaster.agent.checkpoints.candidate_files import candidates
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.agent.checkpoints.overlooked import lookalikes, pattern_of
+from trainmaster.agent.checkpoints.pattern_advice import apart
 from trainmaster.agent.files.globs import Glob
 from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.metrics.progress import Progress
@@ -261,6 +262,23 @@ def test_a_file_that_belongs_to_a_checkpoint_and_is_in_none_is_told(tmp_path: Pa
         assert later(it, monkeypatch) == ([f"{said}, write --checkpoint 'models/w2v_epoch{{step}}.model*'"] if number == 3 else [])
     both = candidates(Glob("models/w2v_epoch{step}.model*", str(tmp_path / "work")))
     assert [(one.step, len(one.roots)) for one in both] == [(3, 2), (4, 2)]
+
+
+def test_a_pattern_that_matches_a_fixed_name_and_others_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that looks for `base_checkpoint` found nothing after a restart: the newest match was `base_epoch_4_checkpoint`."""
+    said = "files of different names match 'out/base*': out/base_checkpoint, out/base_epoch_2; a restart is given the newest, and the "
+    for arguments in (None, "--resume {path}"):
+        at = tmp_path / str(arguments)[:4]
+        it, progress = begun(at, checkpoint_path="out/base*", resume_arguments=arguments)
+        step(progress, 1, ago_s=65)
+        step(progress, 3, ago_s=0)
+        for number in (1, 2):
+            write(at / "work" / "out" / "base_checkpoint", b"x" * number)
+            write(at / "work" / "out" / f"base_epoch_{number}", b"x")
+        told = later(it, monkeypatch)
+        assert [text[: len(said)] for text in told] == ([] if arguments else [said])
+        write(at / "work" / "out" / "base_epoch_3", b"x")
+        assert later(it, monkeypatch) == []
 
 
 def test_two_directories_with_the_same_files_have_one_shape(tmp_path: Path) -> None:

@@ -10,13 +10,11 @@ import re
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from trainmaster.agent.checkpoints.pointers import pointers
-from trainmaster.agent.files.glob_names import literal
-from trainmaster.agent.files.globs import TEMPORARY, Glob, Signature, files_below, signature, topmost
+from trainmaster.agent.files.globs import Glob, Signature, files_below, signature, topmost
 
 State = Tuple[Tuple[str, Signature], ...]
 Shape = FrozenSet[Tuple[str, int]]
 _DIGITS = re.compile(r"\d+")
-_NO_PART = (".old", ".bak", ".backup", ".orig", ".prev", ".lock", ".log", ".md5", ".sha256")  # of a checkpoint that has its name
 
 
 class Candidate(NamedTuple):
@@ -33,7 +31,7 @@ class Candidate(NamedTuple):
     @property
     def name(self) -> str:
         """Its path; for several files what their paths begin with, and `*`."""
-        return self.roots[0] if len(self.roots) == 1 else f"{_beginning(self.roots)}*"
+        return self.roots[0] if len(self.roots) == 1 else f"{beginning(self.roots)}*"
 
     @property
     def order(self) -> Tuple[int, int]:
@@ -88,48 +86,11 @@ def leads_out(root: str, place: str) -> bool:
     return not (os.path.realpath(place) + "/").startswith(os.path.realpath(root) + "/")
 
 
-def apart(found: List[Candidate]) -> Optional[str]:
-    """A pattern that makes one candidate of files which have the same step and are each their own; None if there are none."""
-    groups: Dict[Tuple[str, Optional[int]], List[str]] = {}
-    for one in found:
-        if one.step is not None and not one.many:
-            groups.setdefault((os.path.dirname(one.key), one.step), []).append(one.key)
-    for (_, step), keys in groups.items():
-        begin, digits, end = os.path.basename(_beginning(keys)).rpartition(str(step))
-        if len({_DIGITS.sub("#", key) for key in keys}) > 1 and digits and not begin[-1:].isdigit() and not end[:1].isdigit():
-            return os.path.join(literal(os.path.dirname(keys[0])), f"{literal(begin)}{{step}}{literal(end)}*")
-    return None
-
-
 def _names(paths: Sequence[str]) -> FrozenSet[str]:
     return frozenset(_DIGITS.sub("#", os.path.basename(path)) for path in paths)
 
 
-def beside(glob: Glob, found: List[Candidate]) -> Optional[Tuple[str, str, str]]:
-    """(a file, the newest checkpoint whose name it begins with, a pattern for both or "") if the file is in no checkpoint.
-
-    gensim writes `w2v.model` and, for large matrices, `w2v.model.wv.vectors.npy`: the first alone cannot be loaded.
-    """
-    for one in reversed(found):
-        if one.many:
-            continue
-        directory, name = os.path.split(one.roots[0])
-        try:
-            names = sorted(os.listdir(os.path.join(glob.root, directory)))
-        except OSError:
-            return None
-        for other in names:
-            path = os.path.join(directory, other)
-            if other.startswith(f"{name}.") and not other.endswith((*TEMPORARY, *_NO_PART)) and not glob.owns(path):
-                begin, step, end = name.rpartition(str(one.step))
-                known = one.step is not None and step
-                pattern = os.path.join(literal(directory), f"{literal(begin)}{{step}}{literal(end)}*") if known else ""
-                return path, one.roots[0], pattern
-        return None
-    return None
-
-
-def _beginning(paths: Sequence[str]) -> str:
+def beginning(paths: Sequence[str]) -> str:
     """What all paths begin with."""
     low, high = min(paths), max(paths)
     return low[: next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))]

@@ -30,7 +30,6 @@ import os
 import time
 
 from trainmaster.agent.checkpoints.unstored import Unstored, find_unstored
-from trainmaster.wire.names import printable
 
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
@@ -147,26 +146,13 @@ class Collector:
         seen = self._counter or self._committed or self._sightings or self._unreadable
         return bool(seen) or self._sdk is not None or bool(self._found())
 
-    def apart(self) -> str:
-        """A warning if files that probably belong together are each a checkpoint of their own; "" if there are none."""
+    def advice(self) -> str:
+        """What is wrong with the checkpoint pattern, by what it matches; "" if nothing shows that."""
         if self._glob is None or self._launch["node_index"] != 0:
             return ""
-        import shlex  # noqa: PLC0415  # only for this text
+        from trainmaster.agent.checkpoints.pattern_advice import advice  # noqa: PLC0415  # loaded with the glob
 
-        from trainmaster.agent.checkpoints.candidate_files import apart, beside  # noqa: PLC0415  # loaded with the glob
-
-        candidates = self._found()
-        lost = beside(self._glob, candidates)
-        if lost is not None:
-            path, name, pattern = lost
-            advice = f"write --checkpoint {shlex.quote(printable(pattern))}" if pattern else "save both into one directory"
-            return f"{printable(path)} is in no checkpoint; if {printable(name)} cannot be loaded without it, {advice}"
-        found = None if self._glob.has_step else apart(candidates)
-        if found is None:
-            return ""
-        alone = f"several files of one step match {printable(self._launch['checkpoint_path'] or '')!r}"
-        advice = f"if they belong together, write --checkpoint {shlex.quote(printable(found))}"
-        return f"{alone}, and each is a checkpoint of its own, of which a restart is given one; {advice}"
+        return advice(self._glob, self._found(), self._launch)
 
     def _unread(self, key: str, error: OSError) -> None:
         """Its current state is unknown: keep what was known of it."""

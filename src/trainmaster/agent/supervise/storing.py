@@ -206,7 +206,7 @@ class StoreWorker:
 
             self._overlooked = Overlooked(self._launch, self._progress, self._began_s)
         collected = self._collector is not None and self._collector.collected
-        text = self._overlooked.look(self._collector.apart() if collected and self._collector is not None else None, ended)
+        text = self._overlooked.look(self._collector.advice() if collected and self._collector is not None else None, ended)
         if text is not None:
             self.results.append(("warned", {"topic": "checkpoint pattern", "text": text}))
 

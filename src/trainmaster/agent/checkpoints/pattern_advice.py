@@ -1,0 +1,92 @@
+"""Says what is wrong with a checkpoint pattern, by the files that it matches, and which pattern would do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+
+from trainmaster.agent.checkpoints.candidate_files import beginning
+from trainmaster.agent.files.glob_names import literal
+from trainmaster.agent.files.globs import TEMPORARY
+from trainmaster.wire.names import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+    from trainmaster.agent.checkpoints.candidate_files import Candidate
+    from trainmaster.agent.files.globs import Glob
+    from trainmaster.wire.launch import Launch
+
+_DIGITS = re.compile(r"\d+")
+_NO_PART = (".old", ".bak", ".backup", ".orig", ".prev", ".lock", ".log", ".md5", ".sha256")  # beside a checkpoint
+_NAMED_MAX = 3
+
+
+def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
+    """A warning if what is stored as a checkpoint is probably not all that the program needs of it, else ""."""
+    lost = beside(glob, found)
+    if lost is not None:
+        path, name, pattern = lost
+        write = f"write --checkpoint {shlex.quote(printable(pattern))}" if pattern else "save both into one directory"
+        return f"{printable(path)} is in no checkpoint; if {printable(name)} cannot be loaded without it, {write}"
+    if glob.has_step:
+        return ""
+    shown, wanted = repr(printable(launch["checkpoint_path"] or "")), apart(found)
+    if wanted is not None:
+        alone = f"several files of one step match {shown}, and each is a checkpoint of its own, of which a restart is given one"
+        return f"{alone}; if they belong together, write --checkpoint {shlex.quote(printable(wanted))}"
+    named = [] if "{path}" in (launch["resume_arguments"] or "") else kinds(found)
+    if not named:
+        return ""
+    listed = ", ".join(printable(name) for name in named[:_NAMED_MAX])
+    given = f"files of different names match {shown}: {listed}; a restart is given the newest, and the others are set aside"
+    return f"{given}; if the program looks for one of these names, write that as --checkpoint"
+
+
+def apart(found: list[Candidate]) -> Optional[str]:
+    """A pattern that makes one candidate of files which have the same step and are each their own; None if there are none."""
+    groups: dict[tuple[str, Optional[int]], list[str]] = {}
+    for one in found:
+        if one.step is not None and not one.many:
+            groups.setdefault((os.path.dirname(one.key), one.step), []).append(one.key)
+    for (_, step), keys in groups.items():
+        begin, digits, end = os.path.basename(beginning(keys)).rpartition(str(step))
+        if len({_DIGITS.sub("#", key) for key in keys}) > 1 and digits and not begin[-1:].isdigit() and not end[:1].isdigit():
+            return os.path.join(literal(os.path.dirname(keys[0])), f"{literal(begin)}{{step}}{literal(end)}*")
+    return None
+
+
+def beside(glob: Glob, found: list[Candidate]) -> Optional[tuple[str, str, str]]:
+    """(a file, the newest checkpoint whose name it begins with, a pattern for both or "") if the file is in no checkpoint.
+
+    gensim writes `w2v.model` and, for large matrices, `w2v.model.wv.vectors.npy`: the first alone cannot be loaded.
+    """
+    for one in reversed(found):
+        if one.many:
+            continue
+        directory, name = os.path.split(one.roots[0])
+        try:
+            names = sorted(os.listdir(os.path.join(glob.root, directory)))
+        except OSError:
+            return None
+        for other in names:
+            path = os.path.join(directory, other)
+            if other.startswith(f"{name}.") and not other.endswith((*TEMPORARY, *_NO_PART)) and not glob.owns(path):
+                begin, step, end = name.rpartition(str(one.step))
+                known = one.step is not None and step
+                pattern = os.path.join(literal(directory), f"{literal(begin)}{{step}}{literal(end)}*") if known else ""
+                return path, one.roots[0], pattern
+        return None
+    return None
+
+
+def kinds(found: list[Candidate]) -> list[str]:
+    """Single files of one directory whose names differ in more than numbers, the newest of each; [] if there are no such."""
+    groups: dict[str, dict[str, str]] = {}
+    for one in found:
+        if not one.many:
+            directory, name = os.path.split(one.roots[0])
+            groups.setdefault(directory, {})[_DIGITS.sub("#", name)] = one.roots[0]
+    return next((list(names.values()) for names in groups.values() if len(names) > 1), [])
