@@ -176,3 +176,61 @@ def test_transformers_5_writes_whole_epochs_without_a_point() -> None:
              "{'loss': '0.4', 'epoch': '1'}", bar.format(50, 100)]  # fmt: skip
     found = [one for line in lines if (one := parser.parse(line.encode())) is not None and one[1]]
     assert [(step, values["loss"]) for step, values in [*found, *filter(None, [parser.rest()])]] == [(80, 0.5), (100, 0.4)]
+
+
+def read(*lines: str) -> list[tuple[int | None, dict[str, float]]]:
+    parser = Parser()
+    return [found for line in lines if (found := parser.parse(line.encode())) is not None and found[1]]
+
+
+def test_rows_with_a_blank_column_are_read_by_their_place() -> None:
+    """skorch marks the rows that it saves; of the others nothing was read, so every run seemed to end at its best."""
+    lines = [
+        "  epoch    train_loss    valid_loss    cp     dur",
+        "-------  ------------  ------------  ----  ------",
+        "      1        0.4380        0.2251     +  1.2346",
+        "      3        0.2075        0.1900        1.2346",
+        "      4                      0.2000        1.2346",
+        "      5  is where it was saved",
+    ]
+    assert read(*lines) == [
+        (1, {"train_loss": 0.438, "valid_loss": 0.2251, "dur": 1.2346}),
+        (3, {"train_loss": 0.2075, "valid_loss": 0.19, "dur": 1.2346}),
+        (4, {"valid_loss": 0.2, "dur": 1.2346}),
+    ]
+
+
+EPOCHS = "Training epochs on cpu: 100%|###| {}/4 [00:00<00:00,  4.99epoch/s{}]"
+
+
+@pytest.mark.parametrize(
+    ("drawn", "wanted"),
+    [
+        # PyKEEN: `for epoch in tqdm(...): ...; bar.set_postfix(...)`, each drawn before the bar moves on.
+        ([(0, None), (0, 1.4), (1, 1.4), (1, 1.3), (2, 1.3), (2, 1.1), (3, 1.1), (4, 1.1), (4, 1.1)], {1: 1.4, 2: 1.3, 3: 1.1, 4: 1.1}),
+        ([(0, None), (0, 1.4), (1, 1.3), (2, 1.1)], {2: 1.3, 3: 1.1}),  # moves that are drawn too soon are left out
+        ([(2, None), (2, 1.4), (3, 1.4), (3, 1.3), (4, 1.3)], {3: 1.4, 4: 1.3}),  # it begins at 2
+        # `bar.update(1)`, and then `bar.set_postfix(...)`.
+        ([(0, None), (1, None), (1, 1.4), (2, 1.4), (2, 1.3), (3, 1.3), (3, 1.1)], {1: 1.4, 2: 1.3, 3: 1.1}),
+        ([(0, None), (0, 0.0), (1, 0.0), (1, 1.4), (2, 1.4), (2, 1.3)], {0: 0.0, 1: 1.4, 2: 1.3}),
+        ([(1, 1.4), (2, 1.4), (2, 1.3)], {1: 1.4, 2: 1.3}),  # the beginning was not seen
+    ],
+)  # fmt: skip
+def test_values_in_a_bar_belong_to_the_step_that_made_them(drawn: list[tuple[int, float | None]], wanted: dict[int, float]) -> None:
+    lines = [EPOCHS.format(at, "" if loss is None else f", loss={loss}") for at, loss in drawn]
+    assert {step: values["loss"] for step, values in read(*lines)} == wanted
+
+
+def test_a_bar_goes_on_giving_steps_where_a_line_names_the_same_ones() -> None:
+    """d3rlpy: from the first named step on, a whole epoch's values were put on it."""
+    bar = "Epoch {}/2: 100%|###| {}/500 [00:03<00:00, 160.72it/s, loss={}]"
+    lines = [bar.format(1, 500, 1.15), "step 500: val_loss 1.2", bar.format(2, 250, 1.05), bar.format(2, 500, 1.04), "step 1000: val_loss 1.2"]
+    assert [step for step, _ in read(*lines)] == [500, 500, 750, 1000, 1000]
+    lines[1] = "step 125: val_loss 1.2"  # of four batches each
+    assert [step for step, _ in read(*lines)] == [500, 125, None, None, 1000]
+
+
+def test_what_lightning_monitors_has_its_own_name() -> None:
+    line = "Epoch 0, global step 50: '{}' reached 0.25 (best 0.25), saving model to '/out/epoch=0-step=50.ckpt' as top 1"
+    assert read(line.format("val_loss")) == [(50, {"val_loss": 0.25})]
+    assert read(line.format("val/acc")) == [(50, {"val/acc": 0.25})]

@@ -101,7 +101,7 @@ REFUSED = {
     "(?P<a>.{0,999})": "too large",
     "(?P<a>" + "x" * TEXT_MAX + ")": "characters",
     "(?P<a>" + "(x)" * GROUPS_MAX + ")": "groups",
-    "(?P<step>x)": "besides 'step'",
+    "(x)": "no named group",
 }
 
 

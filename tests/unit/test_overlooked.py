@@ -114,7 +114,7 @@ def test_without_a_pattern_the_one_to_write_is_told(tmp_path: Path, well: bool) 
     step(progress, 20, ago_s=0)
     it.finish(well=well)
     named = "these look like checkpoints: checkpoint/20.pt, checkpoint/10.pt"
-    assert told(it) == [f"{named}; with --checkpoint 'checkpoint/*.pt' a restart would go on from them"]
+    assert told(it) == [f"{named}; with --checkpoint 'checkpoint/*.pt' a restart is given the newest of them; --resume-arguments hands its path to the program"]
 
 
 def test_it_is_taken_back_when_the_files_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_it_is_taken_back_when_the_files_are_gone(tmp_path: Path, monkeypatch: p
     step(progress, 2, ago_s=0)
     os.utime(path)
     assert later(it, monkeypatch) == [
-        "these look like checkpoints: model.pkl; with --checkpoint model.pkl a restart would go on from them"
+        "these look like checkpoints: model.pkl; with --checkpoint model.pkl a restart is given the newest of them; --resume-arguments hands its path to the program"
     ]
     path.unlink()
     assert later(it, monkeypatch) == [""]
@@ -183,7 +183,10 @@ def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) ->
     ("path", "pattern"),
     [
         ("checkpoint/10.pt", "checkpoint/*.pt"),
-        ("lightning_logs/version_0/checkpoints/epoch=3-step=80.ckpt", "lightning_logs/version_0/checkpoints/epoch=*-step=*.ckpt"),
+        ("lightning_logs/version_0/checkpoints/epoch=3-step=80.ckpt", "lightning_logs/version_*/checkpoints/epoch=*-step=*.ckpt"),
+        ("d3rlpy_logs/DiscreteCQL_20261126080726/model_500.d3", "d3rlpy_logs/DiscreteCQL_*/model_*.d3"),
+        ("outputs/2026-11-26/14-20-11/last.pt", "outputs/*-*-*/*-*-*/last.pt"),
+        ("runs/exp3/weights/last.pt", "runs/exp*/weights/last.pt"),
         ("out/checkpoint-500/model-00001-of-00002.safetensors", "out/checkpoint-*"),
         ("global_step100/rank0.pt", "global_step*"),
         ("run[1]/best.pt", "run?1?/best.pt"),

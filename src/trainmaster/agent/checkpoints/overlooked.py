@@ -39,6 +39,7 @@ _NAMED_MAX, _NAME_MAX, _PATTERN_MAX = 3, 60, 120  # files shown, characters of a
 _SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "wandb", "mlruns"))
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"ckpt|checkpoint", re.IGNORECASE)
+_ANEW = re.compile(r"(?:version|run|exp|trial|try|train)[-_]?\d+\Z|\d{4}|\d\d-\d\d-\d\d", re.IGNORECASE)
 _STEPPED = re.compile(r"(?:ckpt|checkpoint|step|epoch|iter|iteration)[-_=]?\d+\Z", re.IGNORECASE)
 
 def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, list[str]]:
@@ -114,8 +115,12 @@ def _entries(directory: str, most: int) -> list[os.DirEntry[str]]:
 
 
 def pattern_of(path: str) -> str:
-    """A pattern that matches it and those of other steps: the directory of a step, else the file with `*` for numbers."""
+    """A pattern that matches it and those of other steps: the directory of a step, else the file with `*` for numbers.
+
+    A directory that has another name at each start, by a count or the time, is matched by each of them.
+    """
     parts = literal(path).split("/")
+    parts[:-1] = [_DIGITS.sub("*", part) if _ANEW.search(part) and not _STEPPED.search(part) else part for part in parts[:-1]]
     for index, part in enumerate(parts[:-1]):
         if _STEPPED.search(part):
             return "/".join([*parts[:index], _DIGITS.sub("*", part)])
@@ -151,7 +156,9 @@ class Overlooked:
         named = ", ".join(_short(name) for name in found.get(self._pattern, ())[:_NAMED_MAX])
         line, wanted = f"--checkpoint {shlex.quote(self._pattern)}", self._launch["checkpoint_path"]
         if not wanted:
-            return f"these look like checkpoints: {named}; with {line} a restart would go on from them" if found else ""
+            how = "" if self._launch["resume_arguments"] else "; --resume-arguments hands its path to the program"
+            given = f"these look like checkpoints: {named}; with {line} a restart is given the newest of them{how}"
+            return given if found else ""
         nothing = f"nothing matches the checkpoint pattern {_short(printable(wanted))!r}: no checkpoint is in the store"
         if found:
             return f"{nothing}; these new files look like checkpoints: {named}; for them write {line}"

@@ -42,7 +42,9 @@ def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
         return ""
     listed = ", ".join(printable(name) for name in named[:_NAMED_MAX])
     given = f"files of different names match {shown}: {listed}; a restart is given the newest, and the others are set aside"
-    return f"{given}; if the program looks for one of these names, write that as --checkpoint"
+    directory = os.path.dirname(named[0])
+    together = f"; if it needs them all, write --checkpoint {shlex.quote(printable(literal(directory)))}" if directory else ""
+    return f"{given}; if the program looks for one of these names, write that as --checkpoint{together}"
 
 
 def apart(found: list[Candidate]) -> Optional[str]:

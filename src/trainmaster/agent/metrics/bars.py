@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional, Tuple
+    from typing import Dict, Optional, Tuple
 
 _BAR = re.compile(r"(\d{1,3})%\|[^|]{0,400}\| {0,2}([\d.]{1,15}[kMGT]?)/([\d.]{1,15}[kMGT]?) {0,2}\[([^]\n]{0,2000})(\]?)")
 _RATE = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:[a-z]{1,12}/s|s/[a-z]{1,12})(?:, |$)", re.IGNORECASE)
@@ -26,6 +27,35 @@ class Bar:
         self.at, self.total, self.epochs = counts
         self.postfix = postfix
         self.after = after
+
+
+class Positions:
+    """Of which position the values in a bar are.
+
+    `for x in tqdm(…): …; bar.set_postfix(loss=…)` draws the values of a step before the bar moves on to it: `0/4 [loss=1.4]`,
+    then `1/4 [loss=1.4]`, `1/4 [loss=1.3]`. That shows at the beginning, where nothing has been done. In such a bar, values
+    that change belong to the position that comes next.
+    """
+
+    def __init__(self) -> None:
+        self._total = self._at = self._begun = -1
+        self._stride = 0  # of the last move
+        self._ahead: Optional[bool] = None  # whether values are drawn before the move; None: no values yet
+        self._values = ""  # as text, in which NaN equals itself
+
+    def of(self, bar: Bar, values: Dict[str, float]) -> Optional[int]:
+        """The position of the values that a bar has now. None if it is the next one, and it is not known which that is."""
+        if bar.total != self._total or bar.at < self._at:
+            self._total, self._at, self._begun, self._stride = bar.total, bar.at, bar.at, 0
+            self._ahead, self._values = (False if values else None), repr(values)
+            return bar.at
+        self._stride = bar.at - self._at or self._stride
+        changed, self._at, self._values = repr(values) != self._values, bar.at, repr(values)
+        if self._ahead is None and any(value != 0.0 and math.isfinite(value) for value in values.values()):
+            self._ahead = bar.at == self._begun
+        if not self._ahead or not changed or bar.at >= bar.total:
+            return bar.at
+        return min(bar.at + self._stride, bar.total) if self._stride else None
 
 
 def tqdm_bar(text: str) -> Optional[Bar]:

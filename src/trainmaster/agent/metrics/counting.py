@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _OF_EPOCH = ("steps", "train_steps", "training_steps", "total_steps")  # beside an epoch: how many it has, or all so far
 _SHARE = 5  # a bar may be late by a fifth
+_NAMED_SHARE = 50  # a step counted over epochs is within this share of a named one, if both count the same
 _LINES_HELD = 5  # a dictionary waits so long for the bar
 
 
@@ -38,6 +39,8 @@ class Steps:
         self._others: set[str] = set()  # counters that stood beside the step: they count something else
         self.epochs = epochs or EpochCounts()
         self._over_epochs = StepsOfEpochs(self.epochs)
+        self._counted: Optional[int] = None  # the last step that was counted over epochs
+        self._agrees = False  # whether it was so far when a line named a step
         self.bar = BesideSteps()
 
     def choose(self, said: list[Counter], valued: bool, word: str) -> tuple[bool, Optional[int]]:
@@ -58,9 +61,14 @@ class Steps:
         if (first.word in self._others and first.word != self._word) or (word and first.total):
             return True, None  # or the position in an evaluation
         if epoch is not None and first.total and self._word not in ("", first.word):
-            return True, None  # the program counts its steps elsewhere; this is the position in an epoch
+            self._counted = self._over_epochs.step(epoch, first)
+            return True, self._counted if self._agrees else None  # the program names its steps elsewhere
         self.seen, self._word = True, first.word
-        step = self._over_epochs.step(epoch, first) if within and epoch is not None else first.count
+        step, before = first.count, self._counted
+        if within and epoch is not None:
+            step = self._counted = self._over_epochs.step(epoch, first)
+        if not first.total:
+            self._agrees = before is not None and _NAMED_SHARE * abs(step - before) <= step
         self.bar.named(step)
         return True, step
 

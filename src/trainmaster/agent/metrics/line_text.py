@@ -57,12 +57,17 @@ _SAVER = re.compile(r"(?:checkpoint\w{0,40}|atomicity)\.py:\d|\[process=\d")  # 
 
 def plain(line: bytes) -> str:
     """A line as text. Tabs are two blanks, and longer runs of blanks are cut to two."""
+    return _BLANKS.sub("  ", aligned(line)).rstrip()
+
+
+def aligned(line: bytes) -> str:
+    """A line as text, with its columns where they were printed."""
     text = cut(line)
     if "\x1b" in text or not text.isprintable():
         text = _ESCAPE.sub("", text.replace("\t", "  "))
     if not text.isascii():
         text = text.translate(_LOOKALIKES)
-    return _BLANKS.sub("  ", text).rstrip()
+    return text
 
 
 def without_prefix(text: str) -> str:

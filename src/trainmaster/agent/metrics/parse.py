@@ -54,6 +54,7 @@ _SETTINGS = re.compile(r"[=:] {0,2}(?:True|False|None|true|false|null)\b")  # in
 _SETTINGS_MIN = 3
 _NO_READING = ("wandb:", "best ", "best_")
 _BLOCK_MAX = 60  # lines
+_REACHED = re.compile(r"'([A-Za-z][\w./-]{0,60})' reached (?=[-+\d.])")  # of Lightning: 'val_loss' reached 0.25
 _WHOLE = re.compile(r"=(\d{1,15})\.0(?=,|$)")  # global_step=794.0
 _BEST_FOLLOWS = re.compile(r"best (?:iteration|epoch|step)(?: is)?:? {0,2}$", re.IGNORECASE)
 
@@ -74,6 +75,7 @@ class Parser:
         self._rows = Rows()
         self._columns = Columns()
         self._trainer = TrainerBar()
+        self._positions = bars.Positions()
         self._best_follows = False  # the next line repeats the best round
         self._headed = ""  # `test` if the line before began with it: ImageNet's summary ` * Acc@1 69.8` belongs to it
         self._block = 0  # lines that may still belong to the step above them
@@ -142,15 +144,18 @@ class Parser:
         if not (open_ or any(hint in lowered for hint in _HINTS)):
             return None
         text = plain(line)
-        for table, rule in ((self._rows, "table"), (self._columns, "columns")):
-            belongs, read = table.feed(text)
-            if belongs:
-                self.rule = rule
-                if read is not None and rule == "columns" and self._columns.counts_epochs:
-                    return (None if self._steps.seen else read[0]), read[1]
-                self._steps.seen = self._steps.seen or read is not None
-                return read
-        return self._line(text)
+        belongs, read = self._rows.feed(text)
+        if belongs:
+            self.rule, self._steps.seen = "table", self._steps.seen or read is not None
+            return read
+        belongs, read = self._columns.feed(text, line)
+        if not belongs:
+            return self._line(text)
+        self.rule = "columns"
+        if read is not None and self._columns.counts_epochs:
+            return (None if self._steps.seen else read[0]), read[1]
+        self._steps.seen = self._steps.seen or read is not None
+        return read
 
     def _line(self, text: str) -> Found:
         body = without_prefix(text)
@@ -217,13 +222,17 @@ class Parser:
         self.rule = "progress bar"
         values = {pair.name: pair.value for pair in pairs(bar.postfix) if not pair.spaced}
         said = counters(bar.description) + counters(_WHOLE.sub(r"=\1", bar.postfix))
-        at = round_number(bar.description)
-        if at is not None and not said:
-            said, bar.description = [at[0]], at[1]
+        numbered = round_number(bar.description)
+        if numbered is not None and not said:
+            said, bar.description = [numbered[0]], numbered[1]
         for pair in pairs(f"{bar.description} "):
             if said or (pair.measured and pair.stands_alone):
                 values.setdefault(pair.name, pair.value)
         word = head(f"{bar.description}:")
+        at = self._positions.of(bar, values) if bar.at >= 0 else bar.at
+        if at is None:
+            return None
+        bar.at = at
         if len(said) == 1 and said[0].rank == EPOCH and not bar.epochs and bar.at >= 0:
             said.append(Counter("batch", str(bar.at), str(bar.total)))
         if said:
@@ -254,6 +263,7 @@ class Parser:
     def _plain(self, body: str, indented: bool) -> Found:
         if _DEFAULT.search(body) or (indented and _SETTING.match(body)):
             return None
+        body = _REACHED.sub(r"\1=", body)
         given = list(pairs(body))
         said = counters(body)
         valued = any(pair.measured for pair in given)

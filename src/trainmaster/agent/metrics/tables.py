@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from trainmaster.agent.metrics.line_text import aligned
 from trainmaster.agent.metrics.vocabulary import EPOCH, NUMBER, RANKS, STEP, measured, number
 from trainmaster.agent.transport.point_values import is_step
 
@@ -19,6 +20,9 @@ _LINES_WITHOUT_ROW = 30  # after so many, a header no longer counts
 _RULE = "-=─━+|┼┬┴├┤┌┐└┘ "  # of which the line around a table is made
 _GAP = re.compile(r"  |[|,;]")
 _FIELDS = re.compile(r"[ |,;]+")
+_FIELD = re.compile(r"[^ |,;]+")
+_WORDS = re.compile(r"[^ |,;]+(?: [^ |,;]+)*")  # of a header with gaps
+_DASHES = re.compile(r" *-{2,}(?: +-{2,})+ *\Z")  # a line between the header and the rows
 _NAME = re.compile(r"[A-Za-z_#%][\w./@%()\- ]{0,60}\Z")
 _VALUED = re.compile(r" [-+]?\.?\d[\d.,%e+-]{0,30}\Z")  # `Epoch 10 | Loss 0.5` is no header
 _NUMBER = re.compile(NUMBER + r"%?\Z")
@@ -69,6 +73,7 @@ class Columns:
 
     def __init__(self) -> None:
         self._names: list[str] = []
+        self._spans: list[tuple[int, int]] = []  # where each column stands in its line
         self._step = 0  # the column of the step; -1 in a table of classes, of which the row for all is read
         self._lines = 0  # without a row, since the last one
 
@@ -82,21 +87,23 @@ class Columns:
         """Whether its rows are of epochs, or of classes, and not of steps."""
         return self._step < 0 or _COUNTS[self._names[self._step].lower()] > STEP
 
-    def feed(self, text: str) -> tuple[bool, Found]:
-        """(whether the line is a header or a row, what a row says)."""
+    def feed(self, text: str, line: bytes) -> tuple[bool, Found]:
+        """(whether the line is a header or a row, what a row says). `text`: the plain text of the line."""
         bar = _THIN_BAR.search(text)
         text = text if bar is None else text[: bar.start()]
-        if self._header(text):
+        if self._header(text, line):
             return True, None
         if not self._names:
             return False, None
-        row = self._row(text)
+        if _DASHES.match(text):
+            self._stand(_FIELD, line)
+        row = self._row(text, line)
         self._lines = 0 if row is not None else self._lines + 1
         if self._lines > _LINES_WITHOUT_ROW:
             self._names = []
         return row is not None, row
 
-    def _header(self, text: str) -> bool:
+    def _header(self, text: str, line: bytes) -> bool:
         if len(text) > _HEADER_MAX:
             return False
         bar = _BAR.search(text)
@@ -111,13 +118,32 @@ class Columns:
         if not named or not any(map(measured, names)):
             return False
         self._names, self._lines = [_balanced(name.replace(" ", "_")) for name in names], 0
+        self._spans = []
+        self._stand(_WORDS if gaps else _FIELD, line)
         ranked = [(_COUNTS[name.lower()], index) for index, name in enumerate(names) if name.lower() in _COUNTS]
         self._step = min(ranked)[1] if ranked else -1
         return True
 
-    def _row(self, text: str) -> Found:
+    def _stand(self, column: re.Pattern[str], line: bytes) -> None:
+        """Learn where the columns stand, if this line has one text for each."""
+        spans = [found.span() for found in column.finditer(aligned(line))]
+        self._spans = spans if len(spans) == len(self._names) else self._spans
+
+    def _by_place(self, line: bytes) -> list[str]:
+        """The fields of a row in which some are blank, "" for those; [] if the place of one does not tell its column."""
+        fields = [""] * len(self._spans)
+        for found in _FIELD.finditer(aligned(line)):
+            columns = [at for at, (begin, end) in enumerate(self._spans) if found.start() < end and begin < found.end()]
+            if len(columns) != 1 or fields[columns[0]]:
+                return []
+            fields[columns[0]] = found.group()
+        return fields
+
+    def _row(self, text: str, line: bytes) -> Found:
         bar = text.find("%|")
         fields = [field for field in _FIELDS.split(text) if field]
+        if 1 < len(fields) < len(self._names) and len(text) <= _HEADER_MAX:
+            fields = self._by_place(line)  # skorch marks its best rows in a column that is blank in others
         if len(fields) < len(self._names) or (len(fields) > len(self._names) and bar < 0):
             return None
         step = _COUNT.match(fields[self._step]) if self._step >= 0 else None
