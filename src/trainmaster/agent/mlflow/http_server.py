@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import posixpath
+import re
 import socket
 import socketserver
 import sys
@@ -15,7 +16,7 @@ import threading
 import time
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from trainmaster.agent.mlflow.run_api import Fault, invalid
+from trainmaster.agent.mlflow.fields import Fault, invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _BODY_MAX = 16 * 1024 * 1024  # of a request that is not a file upload
 _CHUNK = 1024 * 1024
 _ARTIFACTS = "mlflow-artifacts/artifacts"
 _PREFIXES = ("api", "ajax-api")
+_PART = re.compile(r"\.\d{5,20}\.part\Z")  # a file on its way
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -139,6 +141,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except (AttributeError, KeyError, TypeError) as error:
             self.close_connection = True
             self._json(*invalid(f"the request has another shape than MLflow's ({type(error).__name__})").answer)
+        except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+            self.close_connection = True
+            at = os.path.relpath(str(error.filename), self.server.files)
+            self._json(*invalid(f"a file and a directory of the run would have one name: {at}").answer)
         except OSError as error:
             self.close_connection = True
             words = f"the job's agent could not keep it: {error.strerror or error}; free some space in the server's home"
@@ -270,7 +276,7 @@ def _listing(place: str) -> list[dict[str, Any]]:
     if not os.path.isdir(place):
         return []
     with os.scandir(place) as found:
-        entries = sorted((entry for entry in found if not entry.name.endswith(".part")), key=lambda entry: entry.name)
+        entries = sorted((entry for entry in found if not _PART.search(entry.name)), key=lambda entry: entry.name)
         return [
             {"path": entry.name, "is_dir": True} if entry.is_dir() else
             {"path": entry.name, "is_dir": False, "file_size": entry.stat().st_size}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from urllib.parse import unquote
+
+from trainmaster.agent.mlflow.search import MODEL_ATTRIBUTES, matching
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,6 +13,7 @@ if TYPE_CHECKING:
 
     Body = dict[str, Any]
 
+_PAGE = 100  # models of one answer, if it is not said
 _STATUS = {1: "LOGGED_MODEL_PENDING", 2: "LOGGED_MODEL_READY", 3: "LOGGED_MODEL_UPLOAD_FAILED"}
 
 
@@ -17,11 +21,16 @@ class NotAnswered(Exception):
     """The call has a part that would be ignored."""
 
 
-class Models:
-    """The models of one attempt. The caller holds a lock around each call."""
+class UnknownModel(Exception):
+    """There is no such model."""
 
-    def __init__(self, experiment_id: str) -> None:
+
+class Models:
+    """The models of one attempt. The caller holds a lock around each call. `taken`: what other artifacts' names begin with."""
+
+    def __init__(self, experiment_id: str, taken: set[str]) -> None:
         self._experiment_id = experiment_id
+        self._taken = taken
         self._models: dict[str, Body] = {}
         self._places: dict[str, str] = {}
 
@@ -33,17 +42,24 @@ class Models:
         """The directory of a model's files among the job's artifacts. Raises: KeyError."""
         return self._places[model_id]
 
-    def answer(self, method: str, name: str, body: Body, now_ms: int) -> Body:
-        """JSON answer to a request below `logged-models`. Raises: KeyError for an unknown model, NotAnswered."""
+    def measured(self, model_id: str, metric: Body) -> None:
+        """A metric was logged for a model."""
+        if model_id in self._models:
+            self._models[model_id]["data"]["metrics"].append(metric)
+
+    def answer(self, method: str, name: str, body: Body, now_ms: int, prefix: str) -> Body:
+        """JSON answer to a request below `logged-models`. Raises: UnknownModel, NotAnswered.
+
+        `prefix`: of the run of a new model.
+        """
         parts = name.split("/")[1:]
         if not parts:
-            return self._create(body, now_ms)
+            return self._create(body, now_ms, prefix)
         if parts == ["search"]:
-            asked = [field for field in ("filter", "order_by", "datasets") if body.get(field)]
-            if asked:
-                raise NotAnswered(f"a search of models by {' and '.join(asked)} is not answered within a job")
-            return {"models": list(self._models.values())}
-        model = self._models[parts[0]]
+            return self._search(body)
+        model = self._models.get(parts[0])
+        if model is None:
+            raise UnknownModel(f"no model {parts[0]} here: a job has the models that its script has logged in this attempt")
         info = model["info"]
         call = (method, *parts[1:2])
         if call == ("PATCH",):
@@ -53,22 +69,38 @@ class Models:
             changed = {tag["key"]: tag for tag in [*info["tags"], *(body.get("tags") or [])]}
             info["tags"] = list(changed.values())
         elif call == ("DELETE", "tags"):
-            info["tags"] = [tag for tag in info["tags"] if tag["key"] != "/".join(parts[2:])]
+            info["tags"] = [tag for tag in info["tags"] if tag["key"] != unquote("/".join(parts[2:]))]
         elif call == ("POST", "params"):
             model["data"]["params"] += body.get("params") or []
         elif call != ("GET",):
             raise NotAnswered(f"{method} {name} is not answered within a job")
         return {"model": model}
 
-    def _create(self, body: Body, now_ms: int) -> Body:
+    def _search(self, body: Body) -> Body:
+        """Newest first, unless another order is asked for."""
+        if body.get("datasets"):
+            raise NotAnswered("a search of models by data sets")
+        own = self._experiment_id in (body.get("experiment_ids") or [self._experiment_id])
+        asked = [(one["field_name"], one.get("ascending", True)) for one in body.get("order_by") or []]
+        orders = [f"{name} {'ASC' if rising else 'DESC'}" for name, rising in asked]
+        try:
+            newest_first = list(self._models.values())[::-1] if own else []
+            found = matching(newest_first, str(body.get("filter") or ""), orders, MODEL_ATTRIBUTES)
+            begin, most = int(body.get("page_token") or 0), int(body.get("max_results") or _PAGE)
+        except ValueError as error:
+            raise NotAnswered(f"this search of models ({error})") from error
+        more = {"next_page_token": str(begin + most)} if len(found) > begin + most else {}
+        return {"models": found[begin : begin + most], **more}
+
+    def _create(self, body: Body, now_ms: int, prefix: str) -> Body:
         number = len(self._models) + 1
         name = str(body.get("name") or "model")
         model_id = f"m-{hashlib.sha256(f'{self._experiment_id}/{now_ms}/{number}'.encode()).hexdigest()[:32]}"
-        taken = set(self._places.values())
-        place, again = name.replace("/", "-"), 1
-        while place in taken:
+        base = prefix + name.replace("/", "-")
+        place, again, others = base, 1, {*self._places.values(), *self._taken}
+        while place in others:
             again += 1
-            place = f"{name}-{again}"
+            place = f"{base}-{again}"
         self._places[model_id] = place
         info = {
             "model_id": model_id, "experiment_id": self._experiment_id, "name": name, "creation_timestamp_ms": now_ms,

@@ -1,4 +1,4 @@
-"""The filters and orders of `runs/search`: comparisons joined by AND, as MLflow's search syntax has them. No I/O.
+"""The filters and orders of searches for runs and models: comparisons joined by AND, as MLflow's syntax has them. No I/O.
 
 What is written otherwise is refused, never ignored. A line is read in linear time.
 """
@@ -21,13 +21,18 @@ _KINDS = {
     **dict.fromkeys(("params", "parameters", "param", "parameter"), "params"),
     **dict.fromkeys(("tags", "tag"), "tags"), **dict.fromkeys(("attributes", "attribute", "attr", "run"), "attributes"),
 }  # fmt: skip
-_ATTRIBUTES = {
+RUN_ATTRIBUTES = {
     **{name: name for name in ("run_id", "run_name", "status", "artifact_uri", "user_id", "start_time", "end_time")},
     "run name": "run_name", "Run name": "run_name", "Run Name": "run_name", "created": "start_time", "Created": "start_time",
 }  # fmt: skip
-_TIMES = ("start_time", "end_time")
+MODEL_ATTRIBUTES = {
+    **{name: name for name in ("name", "model_id", "model_type", "status", "source_run_id", "artifact_uri")},
+    **{f"creation_{word}": "creation_timestamp_ms" for word in ("time", "timestamp", "timestamp_ms")},
+    **{f"last_updated_{word}": "last_updated_timestamp_ms" for word in ("time", "timestamp", "timestamp_ms")},
+}  # fmt: skip
+_TIMES = ("start_time", "end_time", "creation_timestamp_ms", "last_updated_timestamp_ms")
 _TOKEN = re.compile(
-    r"\s{0,100}(?:(?P<text>'[^']*'|\"[^\"]*\")|(?P<quoted>`[^`]*`)|(?P<number>-?\d[\d.eE+-]*)|(?P<sign>!=|>=|<=|=|<|>|[(),])"
+    r"\s{0,100}(?:(?P<text>'[^']*'|\"[^\"]*\")|(?P<quoted>`[^`]*`)|(?P<number>-?\.?\d[\d.eE+-]*)|(?P<sign>!=|>=|<=|=|<|>|[(),])"
     r"|(?P<word>[A-Za-z_][\w/-]*)|(?P<dot>\.))"
 )
 
@@ -36,20 +41,22 @@ class SearchError(ValueError):
     """The filter or order is not understood; the text says what is."""
 
 
-def matching(runs: list[Body], text: str, order_by: list[str]) -> list[Body]:
-    """The runs (as `runs/get` shows them) that a filter selects, in order; by default newest first. Raises: SearchError."""
-    tests = _tests(text)
-    found = [run for run in runs if all(test(run) for test in tests)]
-    found.sort(key=lambda run: run["info"]["run_id"])
-    found.sort(key=lambda run: run["info"]["start_time"], reverse=True)
+def matching(found: list[Body], text: str, order_by: list[str], attributes: dict[str, str]) -> list[Body]:
+    """The runs or models that a filter selects, in order. Raises: SearchError.
+
+    `found`: as MLflow's answers show them, in the order in which equal ones are to be. `attributes`: the names of those in
+    `info` that they can be searched by, and their own names there.
+    """
+    tests = _tests(text, attributes)
+    found = [one for one in found if all(test(one) for test in tests)]
     for order in reversed(order_by):
-        _sort(found, order)
+        _sort(found, order, attributes)
     return found
 
 
-def _sort(runs: list[Body], order: str) -> None:
+def _sort(runs: list[Body], order: str, attributes: dict[str, str]) -> None:
     tokens = _tokens(order)
-    name, rest = _name(tokens)
+    name, rest = _name(tokens, attributes)
     word = rest[0][1].upper() if rest else "ASC"
     if word not in ("ASC", "DESC") or len(rest) > 1:
         raise SearchError(f"{order!r} is no order: write metrics.loss ASC")
@@ -59,10 +66,10 @@ def _sort(runs: list[Body], order: str) -> None:
     runs[:] = [*valued, *missing]
 
 
-def _tests(text: str) -> list[Callable[[Body], bool]]:
+def _tests(text: str, attributes: dict[str, str]) -> list[Callable[[Body], bool]]:
     tokens, tests = _tokens(text), []
     while tokens:
-        name, tokens = _name(tokens)
+        name, tokens = _name(tokens, attributes)
         test, tokens = _comparison(name, tokens)
         tests.append(test)
         if tokens:
@@ -88,15 +95,15 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def _name(tokens: list[tuple[str, str]]) -> tuple[tuple[str, str], list[tuple[str, str]]]:
+def _name(tokens: list[tuple[str, str]], attributes: dict[str, str]) -> tuple[tuple[str, str], list[tuple[str, str]]]:
     """(kind, key) that the tokens begin with, and the others: `metrics.loss`, params."a b", tags.`a.b`, status."""
     if not tokens or tokens[0][0] not in ("word", "quoted", "text"):
         raise SearchError("a comparison begins with a name such as metrics.loss")
     first = tokens[0][1]
     if len(tokens) < 2 or tokens[1][0] != "dot":
-        if first not in _ATTRIBUTES:
+        if first not in attributes:
             raise SearchError(f"{first!r} is no name: write metrics.…, params.…, tags.… or attributes.…")
-        return ("attributes", _ATTRIBUTES[first]), tokens[1:]
+        return ("attributes", attributes[first]), tokens[1:]
     kind, at, parts = _KINDS.get(first), 2, []
     while at < len(tokens) and tokens[at][0] in ("word", "quoted", "text", "number"):
         parts.append(tokens[at][1])
@@ -105,15 +112,19 @@ def _name(tokens: list[tuple[str, str]]) -> tuple[tuple[str, str], list[tuple[st
             break
         at += 2
     key = ".".join(parts)
-    if kind is None or not key or (kind == "attributes" and key not in _ATTRIBUTES):
-        raise SearchError(f"{first}.{key} is no name that runs can be searched by")
-    return (kind, _ATTRIBUTES[key] if kind == "attributes" else key), tokens[at:]
+    if kind is None or not key or (kind == "attributes" and key not in attributes):
+        raise SearchError(f"{first}.{key} is no name that can be searched by")
+    return (kind, attributes[key] if kind == "attributes" else key), tokens[at:]
 
 
 def _comparison(
     name: tuple[str, str], tokens: list[tuple[str, str]]
 ) -> tuple[Callable[[Body], bool], list[tuple[str, str]]]:
     said = tokens[0][1].upper() if tokens else ""
+    if said == "IS" and name[0] in ("params", "tags"):
+        there = len(tokens) > 2 and tokens[1][1].upper() == "NOT"
+        if [token[1].upper() for token in tokens[1 : 3 if there else 2]][-1:] == ["NULL"]:
+            return (lambda run: (_value(run, name) is not None) is there), tokens[3 if there else 2 :]
     negated = said == "NOT"
     if negated:
         tokens, said = tokens[1:], tokens[1][1].upper() if len(tokens) > 1 else ""

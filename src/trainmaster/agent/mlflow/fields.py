@@ -1,0 +1,80 @@
+"""The fields of MLflow's requests, each checked, and the errors in its format. No I/O."""
+
+from __future__ import annotations
+
+import math
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Body = dict[str, Any]
+    Answer = tuple[int, Body]
+
+NAME_MAX = 250  # characters
+_STEP_MAX = 2**63 - 1
+_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # the JSON encoding of protobuf
+
+
+class Fault(Exception):
+    """The request is answered with an error in MLflow's format."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.answer: Answer = (status, {"error_code": code, "message": message})
+
+
+def invalid(message: str) -> Fault:
+    """The error for an invalid request."""
+    return Fault(400, "INVALID_PARAMETER_VALUE", message)
+
+
+def metric(body: Body) -> tuple[str, float, int]:
+    """(name, value, step). Raises: Fault."""
+    name, value, step = text(body, "key", NAME_MAX), body.get("value"), body.get("step", 0)
+    if isinstance(value, str):
+        value = _WORDS.get(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise invalid(f"metric {name!r}: its value is not a number")
+    try:
+        number = int(step or 0)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid(f"metric {name!r}: step {step!r} is not an integer") from error
+    if abs(number) > _STEP_MAX:
+        raise invalid(f"metric {name!r}: step {step!r} is beyond 64 bits")
+    try:
+        return name, float(value), number
+    except OverflowError as error:
+        raise invalid(f"metric {name!r}: its value is too large a number") from error
+
+
+def time_ms(body: Body, field: str, default: int) -> int:
+    """A time in milliseconds. Raises: Fault."""
+    try:
+        found = int(body.get(field) or default)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid(f"{field} must be in whole milliseconds") from error
+    if abs(found) > _STEP_MAX:
+        raise invalid(f"{field} is beyond 64 bits")
+    return found
+
+
+def whole(body: Body, field: str, default: int) -> int:
+    """A number that is not negative; a negative one is 0. Raises: Fault."""
+    try:
+        return max(0, int(body.get(field) or default))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid(f"{field} must be a whole number") from error
+
+
+def text(body: Body, field: str, longest: int) -> str:
+    """A text. Raises: Fault."""
+    value = body.get(field)
+    if not isinstance(value, str) or len(value) > longest or (field == "key" and not value):
+        raise invalid(f"{field} must be a text of at most {longest} characters")
+    return value
+
+
+def out(value: float) -> Any:
+    """A number as JSON has it."""
+    return value if math.isfinite(value) else next(word for word, number in _WORDS.items() if str(number) == str(value))
