@@ -303,3 +303,14 @@ def test_what_the_program_logged_before_it_printed_decides_whether_its_lines_are
     append(tmp_path, b"{'loss': '0.5', 'epoch': '0.07'}\n")
     turn(reader)
     assert points(outbox) == [(0, 1, {"loss": 0.5})]
+
+
+def test_where_a_program_began_is_not_said_in_epochs(tmp_path: Path) -> None:
+    """`resumed from step 200: its first step was 3, and then 225`: 3 was an epoch."""
+    reader, _, progress = output(tmp_path)
+    append(tmp_path, b" > EPOCH: 3/5\n")
+    turn(reader)
+    assert progress.evidence.record()["steps"] == [3]
+    append(tmp_path, b"global step 225: loss 0.5\nglobal step 230: loss 0.5\n")
+    turn(reader)
+    assert (progress.evidence.record()["steps"], progress.first_step, progress.last_step) == ([225, 230], 225, 230)

@@ -234,3 +234,37 @@ def test_what_lightning_monitors_has_its_own_name() -> None:
     line = "Epoch 0, global step 50: '{}' reached 0.25 (best 0.25), saving model to '/out/epoch=0-step=50.ckpt' as top 1"
     assert read(line.format("val_loss")) == [(50, {"val_loss": 0.25})]
     assert read(line.format("val/acc")) == [(50, {"val/acc": 0.25})]
+
+
+def test_bars_between_the_rows_of_a_table_do_not_end_it() -> None:
+    """fastai draws its bars a hundred times between the header and a row, and nothing of any usual run was read."""
+    bars = [f"Epoch 1/2 : |----| {percent}.00% [{percent}/99 00:00<?]" for percent in range(90)]
+    lines = ["epoch     train_loss  valid_loss  time    ", *bars, "0         0.5       0.6    00:01    ", *bars, "1         0.4       0.7    00:01    "]
+    parser = Parser()
+    assert [found for line in lines if (found := parser.parse(line.encode())) is not None] == [
+        (0, {"train_loss": 0.5, "valid_loss": 0.6}), (1, {"train_loss": 0.4, "valid_loss": 0.7}),
+    ]  # fmt: skip
+
+
+def test_a_step_that_stands_still_while_epochs_go_on_is_none() -> None:
+    """scikit-learn prints `Iteration 1` at each `partial_fit`: all epochs were one point."""
+    lines = [line for epoch in range(5) for line in (f"Iteration 1, loss = {1 - epoch / 10:.1f}", f"EPOCH {epoch}  train {epoch / 10}  test 0.5")]
+    assert steps_of(lines) == [1, None, 1, None, 1, 2, None, 3, None, 4]
+    assert steps_of([*lines, "Iteration 2, loss = 0.3"])[-1] == 2  # it was a step
+
+
+def test_rows_below_a_heading_of_an_evaluation_have_its_name() -> None:
+    """Coqui's trainer: the loss of the last evaluation batch replaced that of the training step."""
+    lines = [" > TRAINING (2026-11-26 08:00:00) ", "   --> TIME: 2026-11-26 08:00:00 -- STEP: 24/57 -- GLOBAL_STEP: 50", "     | > loss: 2.5  (2.75)",
+             " > EVALUATION ", "   --> STEP: 9", "     | > loss: 2.25  (2.5)", " > TRAINING (2026-11-26 08:00:09) ",
+             "   --> TIME: 2026-11-26 08:00:10 -- STEP: 24/57 -- GLOBAL_STEP: 75", "     | > loss: 2.0  (2.25)"]  # fmt: skip
+    assert read(*lines) == [(None, {"loss": 2.5}), (None, {"eval_loss": 2.25}), (None, {"loss": 2.0})]
+
+
+def test_epochs_that_were_taken_for_steps_are_told_once() -> None:
+    parser = Parser()
+    told = []
+    for line in ("> EPOCH: 3/5", "global step 225: loss 0.5", "> EPOCH: 4/5", "global step 300: loss 0.4"):
+        parser.parse(line.encode())
+        told.append(parser.recounts())
+    assert told == [False, True, False, False]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _OF_EPOCH = ("steps", "train_steps", "training_steps", "total_steps")  # beside an epoch: how many it has, or all so far
 _SHARE = 5  # a bar may be late by a fifth
 _NAMED_SHARE = 50  # a step counted over epochs is within this share of a named one, if both count the same
+_EPOCHS_PASSED = 2  # while a step stands still
 _LINES_HELD = 5  # a dictionary waits so long for the bar
 
 
@@ -34,7 +35,10 @@ class Steps:
 
     def __init__(self, epochs: Optional[EpochCounts] = None) -> None:
         self.seen = False  # whether a step was
+        self.recounted = False  # whether steps were seen after epochs were taken for them
         self._epochs_seen = False
+        self._taken = False  # whether an epoch was taken for a step
+        self._standing = StandingStep()
         self._word = ""  # of the last step
         self._others: set[str] = set()  # counters that stood beside the step: they count something else
         self.epochs = epochs or EpochCounts()
@@ -56,13 +60,21 @@ class Steps:
         self._epochs_seen = self._epochs_seen or epoch is not None
         within = epoch is not None and first.rank in (1, STEP, BATCH) and (first.rank != STEP or not first.total)
         if first.rank > STEP and not within:
-            return True, None if self.seen or (first.rank == BATCH and self._epochs_seen) else first.count
+            if first.rank == EPOCH:
+                self._standing.epoch(first.count)
+            counted = (not self.seen or self._standing.stands) and not (first.rank == BATCH and self._epochs_seen)
+            self._taken = self._taken or counted
+            return True, first.count if counted else None
         self._others.update(one.word for one in ranked if one.rank <= STEP and one.word != first.word)
         if (first.word in self._others and first.word != self._word) or (word and first.total):
             return True, None  # or the position in an evaluation
         if epoch is not None and first.total and self._word not in ("", first.word):
             self._counted = self._over_epochs.step(epoch, first)
             return True, self._counted if self._agrees else None  # the program names its steps elsewhere
+        self._standing.step(first.count)
+        if self._standing.stands:
+            return True, None
+        self.recounted = self.recounted or (self._taken and not self.seen)
         self.seen, self._word = True, first.word
         step, before = first.count, self._counted
         if within and epoch is not None:
@@ -71,6 +83,31 @@ class Steps:
             self._agrees = before is not None and _NAMED_SHARE * abs(step - before) <= step
         self.bar.named(step)
         return True, step
+
+
+class StandingStep:
+    """A count that stands still while epochs go on is no step: scikit-learn prints `Iteration 1` at each `partial_fit`."""
+
+    def __init__(self) -> None:
+        self._only: Optional[int] = None  # the only step that was named
+        self._moved = False
+        self._epoch = -1  # the last one, on a line without a step
+        self._passed = 0  # epochs since the step was named
+
+    @property
+    def stands(self) -> bool:
+        """Whether the step is none."""
+        return not self._moved and self._passed >= _EPOCHS_PASSED
+
+    def step(self, count: int) -> None:
+        """A line named a step."""
+        self._moved = self._moved or self._only not in (None, count)
+        self._only = count
+
+    def epoch(self, count: int) -> None:
+        """A line named an epoch and no step."""
+        self._passed += self._only is not None and count > self._epoch >= 0
+        self._epoch = count
 
 
 class BesideSteps:

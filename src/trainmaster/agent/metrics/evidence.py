@@ -42,6 +42,12 @@ class Evidence:
         self._first_losses: dict[str, float] = {}
         self._last_losses: dict[str, float] = {}
 
+    def recount(self, rank: int) -> bool:
+        """Forget the steps so far if they are of this rank, and say so. They counted something else."""
+        if rank == self._rank:
+            self._steps, self._last, self._fell_to = [], None, None
+        return rank == self._rank
+
     def point(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """Add what a rank shows. `step`: None if it names none, or if it was counted for the program."""
         if rank > self._rank:

@@ -184,6 +184,8 @@ class RankOutput:
         while self._unsearched:
             line = self._unsearched.popleft()
             found = self._parser.parse(line)
+            if self._parser.recounts():
+                self._progress.recount(self.rank.number)
             if found is not None:
                 self._progress.printed(self.rank.number, *found)
             if self._parser.automatic and is_long_json(line):

@@ -45,6 +45,7 @@ _STAGE = re.compile(r"[Ss][Tt][Ee][Pp] \d{1,6}(?:/\d{1,6})? {0,2}[:.)] {1,2}[A-Z
 _REPR = re.compile(r"\(?[A-Za-z_][\w.]{0,60}\)?:? ?[A-Za-z_]{0,60}\(")
 _SAVING = re.compile(r"(?=[sbi\"])(?:\b(?:sav(?:e|ed|ing)|stopp(?:ed|ing)|stop|best|improv\w{1,5})\b|\")")  # before a counter
 _ROW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # below a step
+_SECTION = re.compile(r"[>=#*-]{0,12} {0,2}(TRAINING|EVALUATION|VALIDATION|TESTING)(?: {0,2}\([^()]{0,40}\))?[ =#*-]{0,12}\Z")
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
 _DEFAULT = re.compile(r"\[default: ?[^]]{0,200}\]\Z")  # a list of options
@@ -78,6 +79,7 @@ class Parser:
         self._positions = bars.Positions()
         self._best_follows = False  # the next line repeats the best round
         self._headed = ""  # `test` if the line before began with it: ImageNet's summary ` * Acc@1 69.8` belongs to it
+        self._section = ""  # of rows below a heading ` > EVALUATION`
         self._block = 0  # lines that may still belong to the step above them
         self.rule = ""
 
@@ -102,6 +104,11 @@ class Parser:
     def waits(self) -> bool:
         """Whether a line so far is only read with one after it: a row of a table, a dictionary."""
         return self._rows.open or self._trainer.holds
+
+    def recounts(self) -> bool:
+        """Whether a step was named just now, after epochs had been taken for steps. True once."""
+        recounted, self._steps.recounted = self._steps.recounted, False
+        return recounted
 
     def rest(self) -> Found:
         """What was read and not reported when the output ends."""
@@ -150,7 +157,9 @@ class Parser:
             return read
         belongs, read = self._columns.feed(text, line)
         if not belongs:
-            return self._line(text)
+            read = self._line(text)
+            of_rows = read is not None and not read[1] and self._columns.open and self._columns.counts_epochs
+            return None if of_rows and "%" in text else read  # a bar that counts the rows' epochs, perhaps from another number
         self.rule = "columns"
         if read is not None and self._columns.counts_epochs:
             return (None if self._steps.seen else read[0]), read[1]
@@ -162,6 +171,9 @@ class Parser:
         if len(body) < len(text) and of_checkpoints(text[: len(text) - len(body)]):
             return None
         best, self._best_follows = self._best_follows, _BEST_FOLLOWS.search(body[-40:]) is not None
+        section = _SECTION.match(body)
+        if section is not None:
+            self._section = {"EVALUATION": "eval", "VALIDATION": "val", "TESTING": "test"}.get(section[1], "")
         if _RESULTS.match(body):
             self._block = _BLOCK_MAX
         elif ":" not in body and "=" not in body and not body.startswith(_RULES):
@@ -237,7 +249,8 @@ class Parser:
             said.append(Counter("batch", str(bar.at), str(bar.total)))
         if said:
             named, step = self._steps.choose(said, bool(values), word)
-            return (step, under_all(word, values)) if named else None
+            begins = bar.at == 0 and not values  # the bar of an epoch is drawn before its first step
+            return (step, under_all(word, values)) if named and not begins else None
         last = "epoch" if bar.epochs else bar.description.rpartition(" ")[2].lower()
         if last in RANKS and bar.at >= 0 and (bar.epochs or not word) and values:
             return self._steps.choose([Counter(last, str(bar.at))], True, "")[1], under_all(word, values)
@@ -272,18 +285,18 @@ class Parser:
             return None
         named, step = self._steps.choose(said, valued, word)
         if named:
-            self.rule = "step words"
+            self.rule, self._section = "step words", "" if step is not None else self._section
             counted = {one.at for one in said if one.alone or one.rank == BATCH or one.count == step}
             values = named_values(word, [pair for pair in given if pair.at not in counted])
             self._block = _BLOCK_MAX if not values and step is not None else 0
             return (step, values) if values or step is not None else None
         self.rule = "names of measured values"
         if self._block and len(given) == 1 and not given[0].spaced and _ROW.match(body) and "best" not in body.lower():
-            return None, named_values(word, given)
+            return None, named_values(word or self._section, given)
         if indented and not self._progress_seen:
             given = [pair for pair in given if pair.spaced]
         told = _without_step(given, bool(word), self._progress_seen)
-        return (None, named_values(word, told)) if told else None
+        return (None, named_values(word or self._section, told)) if told else None
 
 
 def _without_step(given: list[Pair], headed: bool, progress_seen: bool) -> list[Pair]:

@@ -72,6 +72,11 @@ class Progress:
         if values:
             self._outbox.point(rank, step if step is not None else self.last_step, values)
 
+    def recount(self, rank: int) -> None:
+        """What a rank had printed of steps so far were epochs: they show nothing of where the program began."""
+        if not self._told and self.evidence.recount(rank):
+            self.first_step = None
+
     def reported(self, rank: int, step: Optional[int], values: dict[str, float], counted: bool = False) -> None:
         """Handle a metrics message of the SDK. `counted`: the SDK counted the step, from the restored checkpoint on."""
         if step is not None and not self._told:
@@ -150,6 +155,9 @@ class RoleProgress:
         self._step = step if step is not None else self._step
         if values:
             self._outbox.point(0, self._step, {f"{self._role}/{name}": value for name, value in values.items()})
+
+    def recount(self, rank: int) -> None:
+        """Its steps are not judged."""
 
     def reported(self, rank: int, step: Optional[int], values: dict[str, float], counted: bool = False) -> None:
         """Handle a metrics message of the SDK."""

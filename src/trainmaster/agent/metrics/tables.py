@@ -98,7 +98,8 @@ class Columns:
         if _DASHES.match(text):
             self._stand(_FIELD, line)
         row = self._row(text, line)
-        self._lines = 0 if row is not None else self._lines + 1
+        drawn = "|" in text and "%" in text  # fastai draws its bars between the rows
+        self._lines = 0 if row is not None else self._lines + (not drawn)
         if self._lines > _LINES_WITHOUT_ROW:
             self._names = []
         return row is not None, row
