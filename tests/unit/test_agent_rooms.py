@@ -43,6 +43,15 @@ def test_resume_arguments_stand_where_they_belong(
     assert ranks._command(orders, ranks._resume_text(orders, restored)) == expected
 
 
+def test_the_directory_of_the_checkpoint_stands_in_the_resume_arguments(tmp_path: Path) -> None:
+    """Coqui's trainer takes the directory of the run, and `$(dirname {path})` was given to it word for word."""
+    orders = launch(tmp_path, resume_arguments="--continue_path {directory}")
+    assert ranks._resume_text(orders, PUT_BACK) == "--continue_path out"
+    (tmp_path / "work" / "run 1" / "step-2").mkdir(parents=True)
+    for path, directory in (("run 1/step-2", "'run 1/step-2'"), ("a.pt", ".")):
+        assert ranks._resume_text(orders, Restored("0001-s7", 7, [], path, None)) == f"--continue_path {directory}"
+
+
 def test_the_step_of_the_checkpoint_stands_in_the_resume_arguments(tmp_path: Path) -> None:
     """TensorFlow takes what the names of three files begin with; pix2pix takes the epoch."""
     orders = launch(tmp_path, resume_arguments="--load m/model.ckpt-{step} --from {path}")

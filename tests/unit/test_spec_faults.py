@@ -109,6 +109,14 @@ TABLE = {
         C + "checkpoint: {resume_arguments: '--resume {step:>5}', path: 'out/{step}.pt'}\n",
         [("checkpoint.resume_arguments", 2, 32, "--resume {step}")],
     ),
+    "resume directory": (
+        C + "checkpoint: {resume_arguments: '--continue {dir}'}\n",
+        [("checkpoint.resume_arguments", 2, 32, "--continue {directory}")],
+    ),
+    "what only a shell would run": (
+        "command: [python, t.py]\ncheckpoint: {path: out/*.pt, resume_arguments: '--continue $(dirname {path})'}\n",
+        [("checkpoint.resume_arguments", 2, 48, None)],
+    ),
     "a step that the path does not say": (
         C + "checkpoint: {path: out/*.pt, resume_arguments: '--load {step}'}\n",
         [("checkpoint.resume_arguments", 2, 48, None)],
@@ -134,7 +142,7 @@ TABLE = {
     "pattern that looks ahead": (C + "metrics: {pattern: '(?P<loss>.)(?=x)'}\n", [("metrics.pattern", 2, 20, None)]),
     "pattern with a back-reference": (C + "metrics: {pattern: '(?P<loss>.)(?P=loss)'}\n", [("metrics.pattern", 2, 20, None)]),
     "pattern that is too long": (C + "metrics: {pattern: '(?P<loss>" + "." * 1000 + ")'}\n", [("metrics.pattern", 2, 20, None)]),
-    "pattern with the step alone": (C + "metrics: {pattern: '(?P<step>.)'}\n", [("metrics.pattern", 2, 20, None)]),
+    "pattern without a name": (C + "metrics: {pattern: '(.)'}\n", [("metrics.pattern", 2, 20, None)]),
     "mode": (C + "metrics: {mode: minimum}\n", [("metrics.mode", 2, 17, "min")]),
     # all at once, in the order of the file
     "many": (

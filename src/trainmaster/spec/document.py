@@ -152,6 +152,10 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
         message = f"has {{step}}, so checkpoint.path needs it too: it says where the step stands in {saved or 'the path'}"
         path = ("checkpoint", "resume_arguments")
         found.append((path, Fault(dotted(path), message, "{path}", describe(arguments))))
+    if isinstance(fields.command, list | tuple) and "$(" in arguments:
+        message = "has $(…), and no shell runs a command that is a list; {directory} stands for the directory of the checkpoint"
+        path = ("checkpoint", "resume_arguments")
+        found.append((path, Fault(dotted(path), message, "{path} or {directory}", describe(arguments))))
     found += _choices(fields)
     found += _sizes(fields)
     known = " or ".join(kind for _, kind in fields.resources.gpus if kind is not None) or None

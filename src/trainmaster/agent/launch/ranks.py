@@ -207,11 +207,13 @@ def _resume_text(launch: Launch, restored: Optional[Restored]) -> str:
         return ""  # a checkpoint of the SDK may have no step
     if "{step}" in arguments:
         arguments = arguments.replace("{step}", str(restored.step))
-    if "{path}" not in arguments:
+    if "{path}" not in arguments and "{directory}" not in arguments:
         return arguments
     import shlex  # noqa: PLC0415 - start-up time
 
-    return arguments.replace("{path}", shlex.quote(restored.path or ""))
+    path = restored.path or ""
+    directory = path if os.path.isdir(os.path.join(launch["work"], path)) else os.path.dirname(path) or "."
+    return arguments.replace("{path}", shlex.quote(path)).replace("{directory}", shlex.quote(directory))
 
 
 def _command(launch: Launch, resume: str) -> list[str]:

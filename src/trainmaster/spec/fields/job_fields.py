@@ -157,7 +157,7 @@ class CheckpointFields(_Section):
     keep: Keep = Field(default=3, description="How many checkpoints to keep.", examples=[3])
     resume_arguments: ResumeArguments = Field(
         default=None,
-        description="Added to the command if there is a checkpoint, with its {path} or its {step}.",
+        description="Added to the command if there is a checkpoint, with its {path}, {directory} or {step}.",
         examples=["--resume {path}"],
     )
 

@@ -337,12 +337,13 @@ def checkpoint_path(value: object) -> str:
 
 
 def resume_arguments(value: object) -> str:
-    """Arguments, with no placeholders but `{path}` and `{step}`, which take no format (`{step:>5}`)."""
+    """Arguments, with no placeholders but `{path}`, `{directory}` and `{step}`, which take no format (`{step:>5}`)."""
     arguments = text(value, "arguments such as '--resume {path}'")
-    wrong = next((mark for mark in _WORD_IN_BRACES.findall(arguments) if mark not in ("{path}", "{step}")), None)
+    known = ("{path}", "{directory}", "{step}")
+    wrong = next((mark for mark in _WORD_IN_BRACES.findall(arguments) if mark not in known), None)
     if wrong is not None:
-        meant = "{step}" if wrong.startswith("{step") else "{path}"
-        raise refusal("no placeholders but {path} and {step}", value, arguments.replace(wrong, meant))
+        meant = next((mark for mark in ("{step}", "{directory}") if wrong.startswith(mark[:4])), "{path}")
+        raise refusal("no placeholders but {path}, {directory} and {step}", value, arguments.replace(wrong, meant))
     return arguments
 
 
