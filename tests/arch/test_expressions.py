@@ -24,6 +24,7 @@ MADE_OF: dict[str, dict[str, Any]] = {  # examples of what expressions are made 
     "installed_packages.py": {"name": "version"},
     "configuration.py": {"key": ("projects", "vision", "limit"), "part": "x"},
     "scalars.py": {"pattern": r"0x[0-9a-fA-F]+\Z"},  # module constants, one after the other
+    "output.py": {"state": "running"},
     "glob_names.py": {"piece": ["a", "[^/]", "[a-c]"]},
 }
 

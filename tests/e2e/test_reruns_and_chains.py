@@ -139,6 +139,9 @@ def test_metrics_as_a_table(tm: Tm) -> None:
     stepless = tm.submit("--name", "stepless", "--", "echo", "{'loss': 2.5}")
     tm.ok("wait", stepless)
     assert tm.ok("metrics", stepless).splitlines()[1].split() == [stepless, "loss", "1", *["2.5"] * 4, "-"]
+    misspelled = tm.submit("--primary", "los", "--", "echo", "{'loss': 2.5}")
+    tm.ok("wait", misspelled)
+    assert "The primary metric 'los' was never read; did you mean 'loss'?\n" in tm.ok("show", misspelled)
     code = f"import trainmaster; print(trainmaster.metrics_table({two!r}, metrics=['loss'])['value'])"
     said = subprocess.run([sys.executable, "-c", code], env=tm.environment, capture_output=True, text=True, check=True)
     assert said.stdout == "[12.0, 6.0, 4.0]\n"
@@ -219,6 +222,7 @@ def test_an_array(tm: Tm) -> None:
     assert [tm.ended(json.loads(line)["id"])["spec"]["index"] for line in listed] == [0, 1]
     rerun = tm.ok("rerun", ids[1], "-q").strip()
     assert tm.ended(rerun)["spec"]["index"] == 2
+    assert "  index      2 of its array\n" in tm.ok("show", rerun)
 
 
 def test_somebody_is_told_of_the_end(tm: Tm) -> None:

@@ -28,6 +28,9 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("step 6 ended well. acc 0.5.", (6, {"acc": 0.5})),
         ("Restored all states from the checkpoint at version_0/checkpoints/epoch=15-step=320.ckpt", None),
         ("loading last/epoch=3-step=80-v1.ckpt", None),
+        ("process 24328 begins after step 20", None),
+        ("going on after step 200 from out/ckpt-200.pt", None),
+        ("continue training from step 12", None),
         ("wrote iter100.pt", None),
         ("max_steps=1000", None),
         ("step size 0.1", None),
@@ -149,6 +152,7 @@ def test_a_count_that_begins_anew_without_a_total_goes_on() -> None:
     assert steps_of(over_all) == [100, 200, 300, 400, 500]
     once = [line.format(epoch, 100) for epoch in (1, 2, 3)]
     assert steps_of(once) == [100, 200, 300]
+    assert steps_of([f"Epoch [{epoch}/10], Step [100/600], Loss: 0.5" for epoch in (1, 2, 3)]) == [100, 700, 1300]
     uneven = [(1, 60), (1, 160), (2, 93), (2, 193), (3, 26), (3, 126)]  # every 100th over all, printed within the epoch
     found = steps_of([line.format(*one) for one in uneven])
     assert found == sorted(set(found))

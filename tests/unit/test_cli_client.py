@@ -16,7 +16,7 @@ from trainmaster.cli.session import Session
 from trainmaster.client.api import Client
 from trainmaster.client.connection import BY_CODE, Call, Connection, Patience, refusal
 from trainmaster.client.metric_table import metrics_table
-from trainmaster.client.settings import Target, configured
+from trainmaster.client.settings import Target, code_paths, configured
 from trainmaster.errors import (
     AuthenticationError,
     ConflictError,
@@ -208,6 +208,21 @@ def test_files_that_say_nonsense(tmp_path: Path) -> None:
     write(tmp_path / "config/trainmaster/trainmaster.toml", "tokens = [1]")
     with pytest.raises(UsageError, match="tokens must be a table"):
         configured("http://a:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('project = "x"\n[code]\nincldue = [".env"]\n', ":3: code.incldue: unknown key; did you mean 'include'?"),
+        ('projct = "x"\n', ":1: projct: unknown key; did you mean 'project'?"),
+        ("[cod]\nexclude = []\n", ": cod: unknown key; did you mean 'code'?"),
+    ],
+)
+def test_a_misspelled_key_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    path = write(tmp_path / "trainmaster.toml", text)
+    with pytest.raises(UsageError) as refused:
+        code_paths(tmp_path, "exclude")
+    assert refused.value.message == f"{path}{said}"
 
 
 def test_no_server_here_and_none_wanted() -> None:

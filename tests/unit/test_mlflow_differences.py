@@ -101,7 +101,9 @@ def test_a_run_has_a_start_its_models_and_its_user() -> None:
     script = Script()
     script.ok("POST", "runs/set-tag", run_id=ID, key="mlflow.user", value="ann")
     script.ok("POST", "runs/outputs", run_id=ID, models=[{"model_id": "m-1", "step": 0}])
+    script.ok("POST", "runs/log-inputs", run_id=ID, models=[{"model_id": "m-2"}])
     run = script.ok("GET", "runs/get", run_id=ID)["run"]
+    assert run["inputs"] == {"dataset_inputs": [], "model_inputs": [{"model_id": "m-2"}]}
     assert (run["info"]["start_time"], run["info"]["user_id"], run["outputs"]["model_outputs"]) == (1000, "ann", [{"model_id": "m-1", "step": 0}])
     assert len(script.ok("POST", "runs/search", filter="start_time > 0")["runs"]) == 1
 

@@ -11,6 +11,7 @@ cloned repository cannot choose where a token is sent.
 import os
 import shlex
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from trainmaster.home import Home
 FILE = "trainmaster.toml"
 DEFAULT_PROJECT = "default"
 ENV_SERVER, ENV_TOKEN, ENV_TAGS = "TRAINMASTER_SERVER", "TRAINMASTER_TOKEN", "TRAINMASTER_TAGS"
+_KEYS = ("server", "token", "tokens", "project", "tags", "code")  # of our file
 _PATHS = {"include": ".env", "exclude": "notes/*.pdf"}  # the keys of [code], with an example
 VARIABLES = {"server": ENV_SERVER, "project": "TRAINMASTER_PROJECT"}
 
@@ -177,7 +179,24 @@ def _read(path: Path) -> dict[str, Any]:
     if path.name != FILE:
         tools = value.get("tool")
         value = tools.get("trainmaster", {}) if isinstance(tools, dict) else {}
-    return value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        return {}
+    code = value.get("code", {})
+    for prefix, table, known in (("", value, _KEYS), ("code.", code if isinstance(code, dict) else {}, tuple(_PATHS))):
+        for name in table:
+            if name not in known:
+                raise _unknown(path, f"{prefix}{name}", prefix, known)
+    return value
+
+
+def _unknown(path: Path, key: str, prefix: str, known: Sequence[str]) -> UsageError:
+    """A misspelled key: what it was to keep out of a job, or to set, would go another way."""
+    from trainmaster.spec.faults import nearest  # noqa: PLC0415  # needed for typing errors only
+
+    line, near = _line(path, key), nearest(key.removeprefix(prefix), known)
+    meant = f"; did you mean {near!r}?" if near else ""
+    place = f"{path}:{line}" if line is not None else str(path)
+    return UsageError(f"{place}: {key}: unknown key{meant}", f"known are {', '.join(f'{prefix}{name}' for name in known)}")
 
 
 def _stored_token(url: str) -> str:

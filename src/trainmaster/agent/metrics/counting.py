@@ -172,7 +172,7 @@ class StepsOfEpochs:
         if passed and self._anew is None:
             if step.count > step.total or (before == epoch.count - 1 and step.count > last >= 0):
                 self._anew = False
-            elif (before < epoch.count and step.count < last) or not epoch.total or not _shared(passed, step, epoch):
+            elif (before < epoch.count and step.count <= last) or not epoch.total or not _shared(passed, step, epoch):
                 self._anew = True
         return passed * step.total + step.count if self._anew and step.count <= step.total else step.count
 

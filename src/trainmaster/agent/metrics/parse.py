@@ -39,7 +39,10 @@ _WORDS = (  # a line without any of these says nothing
 )
 _HINTS = _WORDS.split()
 _LOADING = re.compile(
-    r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)|start(?:ed|s|ing)?(?: training)? (?:from|at))\b", re.IGNORECASE
+    r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)"
+    r"|(?:start(?:ed|s|ing)?|begin(?:s|ning)?|began|go(?:es|ing)? on|continu(?:e|es|ed|ing))(?: training)?"
+    r" (?:from|at|after|with))\b",
+    re.IGNORECASE,
 )
 _STAGE = re.compile(r"[Ss][Tt][Ee][Pp] \d{1,6}(?:/\d{1,6})? {0,2}[:.)] {1,2}[A-Z][A-Za-z]")  # Step 1: Loading data
 _REPR = re.compile(r"\(?[A-Za-z_][\w.]{0,60}\)?:? ?[A-Za-z_]{0,60}\(")

@@ -31,6 +31,7 @@ class Run:
         self.stepless: dict[str, int] = {}  # metric -> values logged at step 0, which may mean "no step"
         self.stepped: set[str] = set()  # metrics that were logged with another step: of them, 0 is a step
         self.inputs: dict[tuple[str, str], Body] = {}  # name and digest of a data set -> as it was logged
+        self.models: list[Body] = []  # that were its input
         self.outputs: list[Body] = []  # models
 
 
@@ -50,7 +51,7 @@ def view(run: Run, experiment: str) -> Body:
     return {
         "info": info,
         "data": {"metrics": metrics, "params": params, "tags": tags},
-        "inputs": {"dataset_inputs": list(run.inputs.values())},
+        "inputs": {"dataset_inputs": list(run.inputs.values()), "model_inputs": run.models},
         "outputs": {"model_outputs": run.outputs},
     }
 

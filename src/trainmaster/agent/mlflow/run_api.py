@@ -231,6 +231,7 @@ class Runs:
             tag, shown = f"dataset.{contexts[0] if contexts else 'data'}", f"{name} {digest}".strip()
             known = [one for one in (tags.get(tag) or run.tags.get(tag) or "").split(", ") if one]
             tags[tag] = ", ".join(known if shown in known else [*known, shown])
+        run.models += body.get("models") or []
         self._tags(run, tags)
         return {}
 

@@ -144,7 +144,7 @@ class Attempt:
         )
         anew = self._launch["attempt"] > 1 and self._launch["node_index"] == 0 and not self._launch["in_place"]
         if anew and self._launch["checkpoint_path"] and (restored is None or restored.id is None):
-            self._outbox.warn("restart", "no checkpoint of it was in the store when it started: it was given none")
+            self._outbox.warn("restart", "no checkpoint of this job was in the store when it started, so it was given none")
         if self._environment is not None:
             self._environment.record_in_background(self._outbox)
         if spawn.escaped(self._ranks, self._launch):

@@ -17,6 +17,7 @@ from trainmaster.cli.render.provenance import draw, lineage
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.client.api import ENDED
 from trainmaster.client.origin import wanted
+from trainmaster.spec.faults import nearest
 from trainmaster.wire import rest
 
 Series = tuple[str | None, list[tuple[float, float]], dict[str, Any] | None]  # the name of a metric, its points, the best one
@@ -106,6 +107,7 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     linked = f", {code['linked']} linked" if code["linked"] else ""
     fields = {
         "command": _cut(job["command"], _TEXT),
+        "index": "" if spec.get("index") is None else f"{spec['index']} of its array",
         "belongs to": f"project {job['project']}, experiment {job['experiment']}, {_rank(job)}",
         "urgent": "" if job.get("urgent") is None else f"{job['urgent']['by']}: {job['urgent']['reason']}",
         "needs": resources + limit,
@@ -199,10 +201,21 @@ def body(job: dict[str, Any], now_s: float, series: Series, screen: tuple[int, b
         hint = f"{len(others) - _METRICS} more: tm show {job['id']} --json, or --metric NAME"
         more = f", … and {hint}" if len(others) > _METRICS else ""
         lines += ["", *_wrapped(f"Other metrics: {', '.join(others[:_METRICS])}{more}", "", "  ", width)]
+    unread = _unread_primary(job)
+    lines += ["", *_wrapped(unread, "", "  ", width)] if unread else []
     if not job["metrics"] and _ran_s(job, now_s) >= _READ_BY_S:
         how = f"to see why, and get a pattern that reads them: tm logs {job['id']} --rank 0 | tm metrics try -"
         lines += ["", *_wrapped(f"Metrics: none was read from its output; {how}", "", "  ", width)]
     return [*lines, *_checkpoints(job, now_s, width), *_artifacts(job), *_failure(job, width), *_rest(job, width)]
+
+
+def _unread_primary(job: dict[str, Any]) -> str:
+    """That the metric which was named as the primary one was not among those that were read; "" if it was, or may still be."""
+    primary, read = job["spec"]["metrics"]["primary"], job["metrics"]
+    if primary is None or primary in read or not read or job["ended_s"] is None:
+        return ""
+    near = nearest(primary, list(read))
+    return f"The primary metric {primary!r} was never read" + (f"; did you mean {near!r}?" if near else "")
 
 
 def _ran_s(job: dict[str, Any], now_s: float) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ class Output:
         text = human.printable(text)
         colour = _COLOURS.get(state) if self._colour else None
         if colour is not None:
-            text = text.replace(state, f"\x1b[{colour}m{state}\x1b[0m", 1)
+            text = re.sub(rf"(?<![\w/.-]){state}(?![\w/.-])", f"\x1b[{colour}m{state}\x1b[0m", text, count=1)
         sys.stdout.write((text if self.unicode else text.translate(_PLAIN)) + "\n")
 
     def raw(self, text: str) -> None:
