@@ -87,7 +87,7 @@ def _list(session: Session, job: str, found: Sequence[Row]) -> None:
     elif not found:
         out.note(f"{job} has no artifacts; {_keeping(session, job)}; see also: tm show {job}")
     else:
-        rows = [[one["path"], one["kind"].replace("_", " "), human.size(one["bytes"]), one["digest"][:12], str(one["attempt"])]
+        rows = [[one["path"], one["kind"], human.size(one["bytes"]), one["digest"][:12], str(one["attempt"])]
                 for one in found]  # fmt: skip
         out.table(_HEADERS, rows)
         total = human.size(sum(one["bytes"] for one in found))

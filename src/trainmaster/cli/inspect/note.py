@@ -56,6 +56,8 @@ def note(  # noqa: PLR0913  a command's options
     if not about:
         if not rest:
             raise UsageError("the note has no subject", 'tm note JOB "what I saw"; read the logbook: tm note --list')
+        if len(rest) == 1 and len(rest[0].split()) > 1:
+            raise UsageError(f"{rest[0][:40]!r} is no job", "name the job first: tm note JOB 'what I saw'")
         about = {"job": rest.pop(0)}
     if len(rest) > 1:
         raise UsageError(f"{len(rest)} texts are given", "quote the note: tm note JOB 'what I saw'")

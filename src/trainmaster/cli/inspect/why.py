@@ -24,6 +24,8 @@ def why(session: Session, job: str) -> None:
         out.value(answer)
         return
     out.data(sentence(answer))
+    if answer["state"] == "held":
+        out.note(f"to start it now: tm release {answer['id']}")
     for one in answer.get("troubles", ()):  # missing in answers of older servers
         out.data(f"Warning: {human.trouble(one)}")
     if answer["position"] is not None and answer["kind"] not in ("impossible", "starting", None):

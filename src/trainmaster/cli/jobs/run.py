@@ -55,7 +55,7 @@ def _followed(session: Session, draft: Draft | None, ids: list[str], asked: tupl
         try:
             return ended_code(client, wait_for_all(client, session.out, ids, None), own_code)
         except KeyboardInterrupt:
-            session.out.note(f"\ndetached: {len(ids)} jobs go on; wait for them: tm wait {' '.join(ids[:3])} …")
+            session.out.note(f"\ndetached: {len(ids)} jobs go on; wait for them: tm wait {' '.join(ids[:3])}{' …' * (len(ids) > 3)}")
             return INTERRUPTED_EXIT
     follower = Follower(session, ids[0], rank=None if all_ranks else 0)
     try:
