@@ -55,7 +55,8 @@ def _followed(session: Session, draft: Draft | None, ids: list[str], asked: tupl
         try:
             return ended_code(client, wait_for_all(client, session.out, ids, None), own_code)
         except KeyboardInterrupt:
-            session.out.note(f"\ndetached: {len(ids)} jobs go on; wait for them: tm wait {' '.join(ids[:3])}{' …' * (len(ids) > 3)}")
+            named = [*ids[:3], "…"] if len(ids) > 3 else ids
+            session.out.note(f"\ndetached: {len(ids)} jobs go on; wait for them: tm wait {' '.join(named)}")
             return INTERRUPTED_EXIT
     follower = Follower(session, ids[0], rank=None if all_ranks else 0)
     try:
