@@ -120,5 +120,17 @@ def test_a_parameter_that_nothing_reads_is_refused_or_noted() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "reads"),
+    [
+        ("import trainmaster", True), ("from trainmaster import sdk", True), ("json.loads(os.environ['TRAINMASTER_PARAMS'])", True),
+        ("os.environ['TRAINMASTER_' + name]", True), ("open(os.environ['TRAINMASTER_DATA_TRAIN'])", False), ("trainmasters = 3", False),
+    ],
+)  # fmt: skip
+def test_only_what_reads_parameters_is_taken_for_that(tmp_path: Path, line: str, reads: bool) -> None:
+    (tmp_path / "t.py").write_text(line)
+    assert reads_params({"command": "python3 t.py"}, gather(tmp_path)) is reads
+
+
 def test_a_parameter_without_a_value_is_an_empty_text() -> None:
     assert from_mapping(from_options({"params": ["none=", "null=null"]}, ["true"])).params == {"none": "", "null": None}

@@ -4,6 +4,7 @@ A program reads all parameters from TRAINMASTER_PARAMS, itself or through the SD
 them. Reads a bounded part of the code copy.
 """
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from trainmaster.client.code_copy.gather import Gathered
 from trainmaster.errors import UsageError
 from trainmaster.model.options.placeholders import Command, mentions_reader, names_in
 
-_SIGN = b"trainmaster"  # of the variable, and of an import of the SDK; in any case
+_SIGN = re.compile(rb"trainmaster(?:_params|_?(?:[^a-z0-9_]|\Z))")  # the variable, or an import of the SDK; no other variable
 _TEXTS = (".md", ".rst", ".txt", ".csv")  # not programs, nor their configuration
 _FILE_BYTES, _TOTAL_BYTES = 1 << 20, 32 << 20
 
@@ -37,7 +38,7 @@ def reads_params(spec: Mapping[str, Any], gathered: Gathered | None) -> bool | N
             return None
         try:
             with open(gathered.sources[entry["sha256"]], "rb") as file:
-                if _SIGN in file.read(_FILE_BYTES).lower():
+                if _SIGN.search(file.read(_FILE_BYTES).lower()):
                     return True
         except OSError:
             complete = False
