@@ -114,3 +114,10 @@ def test_a_pattern_of_the_step_alone_gives_the_step_of_the_lines_after_it(tmp_pa
     assert run(["metrics", "try", str(log), "--pattern", r"for step (?P<step>\d+)", "--json"]) == 0
     (loss,) = json.loads(capsys.readouterr().out)["metrics"]
     assert (loss["first_step"], loss["last_step"], loss["points"]) == (10, 30, 3)
+
+
+def test_warnings_and_tracebacks_are_no_lines_to_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "train.log"
+    log.write_text('UserWarning: pytorch 2.13 needs NumPy 2.1\n  File "/a/train.py", line 49, in main\nvalue: 3 of 4\n')
+    assert run(["metrics", "try", str(log), "--json"]) == 0
+    assert [one["line"] for one in json.loads(capsys.readouterr().out)["unread"]] == [3]

@@ -37,6 +37,7 @@ _NUMERIC = re.compile(r"[A-Za-z_)\]%] {0,2}[:=] {0,2}[-+]?\d|\d\.\d")
 _NAME = re.compile(r"[A-Za-z][\w@/.-]{0,60}")
 _SEARCHED = 500  # characters
 _DIGITS = re.compile(r"\d+")
+_TALK = re.compile(r"\bwarn(?:ing)?s?\b|warning:|\bdeprecat|\A {0,8}File \"", re.IGNORECASE)  # its numbers measure nothing
 _HEADERS = ("JOB", "METRIC", "POINTS", "FIRST", "LAST", "LOWEST", "HIGHEST", "LAST STEP")
 
 
@@ -94,6 +95,8 @@ class _Trial:
         self.readings.append(_Reading(at, *found, self._parser.rule))
 
     def _miss(self, line: int, text: str) -> None:
+        if _TALK.search(text[:_SEARCHED]):
+            return
         text = text.strip()
         shape = _shape(text)
         if shape in self.unread:
