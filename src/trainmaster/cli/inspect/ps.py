@@ -47,7 +47,7 @@ def elapsed_s(job: Row, now_s: float) -> float | None:
 
 def _elapsed(job: Row, now_s: float) -> str:
     seconds = elapsed_s(job, now_s)
-    return "-" if seconds is None else human.duration(seconds) if seconds >= 1 else "0 s"
+    return "-" if seconds is None else human.duration(seconds) if seconds >= 0.1 else "0 s"
 
 
 def _age(job: Row, now_s: float) -> str:
