@@ -70,6 +70,25 @@ with mlflow.start_run() as run:
 """
 
 
+TABLES = """
+import mlflow
+from sklearn.linear_model import LinearRegression
+
+with mlflow.start_run() as run:
+    for rows in ([1, 2], [3]):
+        mlflow.log_table({"a": rows}, "tables/t.json")
+    for slope in (1.0, 2.0):
+        mlflow.sklearn.log_model(LinearRegression().fit([[0.0], [1.0]], [0.0, slope]), name="model")
+    for epoch in range(2):
+        for batch in range(3):
+            mlflow.log_metric("loss", 10 * epoch + batch, step=batch)
+    mlflow.log_param("long", "x" * 9000)
+listed = [one.path for one in mlflow.MlflowClient().list_artifacts(run.info.run_id, "tables")]
+loaded = mlflow.sklearn.load_model(f"runs:/{run.info.run_id}/model").predict([[1.0]])[0]
+print("found", listed, [*mlflow.load_table("tables/t.json", run_ids=[run.info.run_id])["a"]], round(loaded, 3), mlflow.get_experiment_by_name("nobody"))
+"""
+
+
 def curve(tm: Tm, job: str, name: str) -> list[list[float]]:
     """(step, value) of a job's metric, as the server keeps it."""
     from trainmaster.client.api import Client  # noqa: PLC0415 - with the environment of this home
@@ -153,6 +172,18 @@ def test_autolog_of_xgboost_keeps_every_step_and_the_model_and_searches_are_answ
         assert "found ['b', 'c'] [0, 1, 2, 3, 4]" in tm.ok("logs", job)
         assert [step for step, _ in curve(tm, job, "train-logloss")] == [0, 1, 2, 3, 4]
         assert "model/MLmodel" in [one["path"] for one in tm.json("artifacts", job)]
+
+
+def test_what_other_scripts_ask_for_is_answered_as_by_mlflows_server(tmp_path: Path) -> None:
+    """A listing of a directory, and with it `log_table`, ended the training; the first of two models was loaded."""
+    with server(tmp_path) as tm:
+        tm.file("tables.py", TABLES)
+        job = tm.ended(tm.submit("--name", "tables", "--", "python", "tables.py"), 240.0)
+        said = tm.ok("logs", job["id"])
+        assert job["state"] == "succeeded", said
+        assert "found ['tables/t.json'] [1, 2, 3] 2.0 None" in said
+        assert curve(tm, job["id"], "loss") == [[0, 10.0], [1, 11.0], [2, 12.0]]
+        assert len(job["logged"]["params"]["long"]) == 8000
 
 
 def test_a_tracker_that_the_spec_names_is_left_alone_and_that_is_said(tmp_path: Path) -> None:
