@@ -272,3 +272,9 @@ def test_epochs_that_were_taken_for_steps_are_told_once() -> None:
         parser.parse(line.encode())
         told.append(parser.recounts())
     assert told == [False, True, False, False]
+
+
+def test_an_object_over_several_lines_is_no_measurement() -> None:
+    """timm prints its epochs at the end, sorted best first: the worst loss was the last one, and the headline."""
+    lines = ["epoch 7 loss=1.35", "[", "    {", '        "epoch": 5,', '        "validation": {', '            "loss": 1.3,', '            "top1": 62.5', "        }"]
+    assert read(*lines) == [(7, {"loss": 1.35})]

@@ -52,6 +52,7 @@ _SECTION = re.compile(r"[>=#*-]{0,12} {0,2}(TRAINING|EVALUATION|VALIDATION|TESTI
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
 _DEFAULT = re.compile(r"\[default: ?[^]]{0,200}\]\Z")  # a list of options
+_MEMBER = re.compile(r"\"[^\"]{1,100}\": {0,2}[^ {\[]{1,60}\Z")  # of an object printed over several lines: the best result, say
 _SETTING = re.compile(r"[A-Za-z_]{1,40}: {0,2}\d{1,15}\Z")  # epoch: 4
 _SETS = ("test", "learn")  # names of their own: CatBoost's `0: test: 0.766  best: 0.766 (0)`
 _SETTINGS = re.compile(r"[=:] {0,2}(?:True|False|None|true|false|null)\b")  # in a line of options
@@ -277,7 +278,7 @@ class Parser:
         return self._steps.choose([counter], True, "")[1], {pair.name: pair.value for pair in reversed(given)}
 
     def _plain(self, body: str, indented: bool) -> Found:
-        if _DEFAULT.search(body) or (indented and _SETTING.match(body)):
+        if _DEFAULT.search(body) or (indented and (_SETTING.match(body) or _MEMBER.match(body))):
             return None
         body = _REACHED.sub(r"\1=", body)
         given = list(pairs(body))
