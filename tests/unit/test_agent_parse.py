@@ -278,3 +278,10 @@ def test_an_object_over_several_lines_is_no_measurement() -> None:
     """timm prints its epochs at the end, sorted best first: the worst loss was the last one, and the headline."""
     lines = ["epoch 7 loss=1.35", "[", "    {", '        "epoch": 5,', '        "validation": {', '            "loss": 1.3,', '            "top1": 62.5', "        }"]
     assert read(*lines) == [(7, {"loss": 1.35})]
+
+
+def test_of_an_evaluation_the_mean_over_its_batches_is_read() -> None:
+    """timm and ImageNet's example print the last batch's value, and the mean in parentheses."""
+    line = "{}: [  48/48]  Time: 0.121 (0.127)  Loss:   1.855 ( 1.820)  Acc@1:  28.125 ( 31.250)"
+    assert read(line.format("Test"))[0][1] == {"test_Time": 0.127, "test_Loss": 1.82, "test_Acc@1": 31.25}
+    assert read("Test: loss 0.5 (0.25), 12 (3)")[0][1]["test_loss"] == 0.5  # not of a meter

@@ -59,6 +59,8 @@ _SETTINGS = re.compile(r"[=:] {0,2}(?:True|False|None|true|false|null)\b")  # in
 _SETTINGS_MIN = 3
 _NO_READING = ("wandb:", "best ", "best_")
 _BLOCK_MAX = 60  # lines
+_METERS = re.compile(r"(?:test|val|valid|validation|eval|evaluation): {0,2}\[ {0,8}\d{1,9}/\d{1,9}", re.IGNORECASE)
+_MEAN = re.compile(r"[-+\d.eE]{1,20} {0,2}\( {0,8}([-+]?\d{1,15}\.\d{1,15}(?:e[-+]?\d{1,3})?)\)")  # 28.1 ( 31.2)
 _REACHED = re.compile(r"'([A-Za-z][\w./-]{0,60})' reached (?=[-+\d.])")  # of Lightning: 'val_loss' reached 0.25
 _WHOLE = re.compile(r"=(\d{1,15})\.0(?=,|$)")  # global_step=794.0
 _BEST_FOLLOWS = re.compile(r"best (?:iteration|epoch|step)(?: is)?:? {0,2}$", re.IGNORECASE)
@@ -282,6 +284,8 @@ class Parser:
             return None
         body = _REACHED.sub(r"\1=", body)
         given = list(pairs(body))
+        if _METERS.match(body):
+            _take_means(body, given)
         said = counters(body)
         valued = any(pair.measured for pair in given)
         word = self._headed = head(body) or (self._headed if body.startswith("*") else "")
@@ -301,6 +305,14 @@ class Parser:
             given = [pair for pair in given if pair.spaced]
         told = _without_step(given, bool(word), self._progress_seen)
         return (None, named_values(word or self._section, told)) if told else None
+
+
+def _take_means(body: str, given: list[Pair]) -> None:
+    """Of an evaluation, the result is the mean over its batches: `Test: [48/48]  Acc@1  28.125 ( 31.250)`."""
+    for pair in given:
+        mean = _MEAN.match(body, pair.at)
+        value = number(mean[1]) if mean is not None else None
+        pair.value = pair.value if value is None else value
 
 
 def _without_step(given: list[Pair], headed: bool, progress_seen: bool) -> list[Pair]:
