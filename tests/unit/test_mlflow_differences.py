@@ -149,3 +149,16 @@ def test_a_filter_asks_whether_a_tag_is_there(text: str, found: int) -> None:
     script = Script()
     script.ok("POST", "runs/set-tag", run_id=ID, key="own", value="1")
     assert len(script.ok("POST", "runs/search", filter=text)["runs"]) == found
+
+
+def test_what_is_kept_for_the_answers_is_bounded() -> None:
+    script = Script()
+    made = model(script)
+    for step in range(1, 1200):
+        metric = {"run_id": ID, "key": "acc", "value": 0.5, "timestamp": step, "step": step, "model_id": made["model_id"]}
+        script.ok("POST", "runs/log-metric", **metric)
+        script.ok("POST", "runs/outputs", run_id=ID, models=[{"model_id": made["model_id"], "step": step}])
+    (kept,) = script.ok("GET", f"logged-models/{made['model_id']}")["model"]["data"]["metrics"]
+    assert kept["step"] == 1199
+    assert len(script.ok("GET", "runs/get", run_id=ID)["run"]["outputs"]["model_outputs"]) == 1000
+    assert names(script, page_token="-5", max_results=-1) == ["model"]

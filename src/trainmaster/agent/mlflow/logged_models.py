@@ -43,9 +43,10 @@ class Models:
         return self._places[model_id]
 
     def measured(self, model_id: str, metric: Body) -> None:
-        """A metric was logged for a model."""
+        """A metric was logged for a model. Of each name, the last value is kept."""
         if model_id in self._models:
-            self._models[model_id]["data"]["metrics"].append(metric)
+            data = self._models[model_id]["data"]
+            data["metrics"] = [*(one for one in data["metrics"] if one["key"] != metric["key"]), metric]
 
     def answer(self, method: str, name: str, body: Body, now_ms: int, prefix: str) -> Body:
         """JSON answer to a request below `logged-models`. Raises: UnknownModel, NotAnswered.
@@ -86,7 +87,7 @@ class Models:
         try:
             newest_first = list(self._models.values())[::-1] if own else []
             found = matching(newest_first, str(body.get("filter") or ""), orders, MODEL_ATTRIBUTES)
-            begin, most = int(body.get("page_token") or 0), int(body.get("max_results") or _PAGE)
+            begin, most = max(0, int(body.get("page_token") or 0)), max(1, int(body.get("max_results") or _PAGE))
         except ValueError as error:
             raise NotAnswered(f"this search of models ({error})") from error
         more = {"next_page_token": str(begin + most)} if len(found) > begin + most else {}

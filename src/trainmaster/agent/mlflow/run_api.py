@@ -226,17 +226,19 @@ class Runs:
         for given in body.get("datasets") or []:
             data = given.get("dataset") or {}
             name, digest = str(data.get("name") or ""), str(data.get("digest") or "")
-            run.inputs.setdefault((name, digest), given)
+            if len(run.inputs) < _RUNS_MAX:
+                run.inputs.setdefault((name, digest), given)
             contexts = [tag["value"] for tag in given.get("tags") or [] if tag.get("key") == _DATA_TAG]
             tag, shown = f"dataset.{contexts[0] if contexts else 'data'}", f"{name} {digest}".strip()
             known = [one for one in (tags.get(tag) or run.tags.get(tag) or "").split(", ") if one]
             tags[tag] = ", ".join(known if shown in known else [*known, shown])
-        run.models += body.get("models") or []
+        run.models = [*run.models, *(body.get("models") or [])][:_RUNS_MAX]
         self._tags(run, tags)
         return {}
 
     def _log_outputs(self, body: Body, now_ms: int) -> Body:
-        self._run(body).outputs += body.get("models") or []
+        run = self._run(body)
+        run.outputs = [*run.outputs, *(body.get("models") or [])][:_RUNS_MAX]
         return {}
 
     def _set_tag(self, body: Body, now_ms: int) -> Body:
