@@ -132,7 +132,7 @@ def test_a_batch_is_all_or_nothing(api: Api) -> None:
     assert again.json() == answer.json()
     bad = api.http.post("/jobs/batch", json={"jobs": [good, {"spec": {"comand": "true"}}]})
     assert refused(bad)[:2] == (422, "spec")
-    assert refused(bad)[2].startswith("job 1: ")
+    assert refused(bad)[2].startswith("jobs[1]: ")
     assert len(api.get("/jobs")["jobs"]) == 3
 
 

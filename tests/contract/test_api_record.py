@@ -210,7 +210,7 @@ def take_notes(api: Api) -> None:
 def test_notes_are_seen_at_once_and_the_same_once_control_took_them_up(api: Api) -> None:
     first, second = running(api, project="vision"), running(api, project="speech")
     assert note(api, f"like {second}\x1b[0m\r\n", job=first) == {
-        "job": first, "project": "vision", "experiment": "train", "by": account_name(),
+        "job": first, "project": "vision", "experiment": "train", "by": account_name(), "jobless": False,
     }  # fmt: skip
     note(api, "of the project", project="vision")
     note(api, "of the experiment", experiment="train")

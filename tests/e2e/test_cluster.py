@@ -116,6 +116,10 @@ def test_who_can_never_start_under_the_rules_hears_so_at_once(tm: Tm) -> None:
     note = "note: it cannot start under the present configuration (tm policy): it asks for 2 GPUs; project small may hold 1 GPU"
     assert note in many.err.splitlines()
     assert "note" not in tm("submit", "--project", "small", "--gpus", "1", "--name", "one", "--", "true").err
+    assert "note" not in tm("submit", "--name", "usual", "--", "true").err
+    unknown = "project smal is in no configuration: it has no quota and the usual weight; did you mean 'small'?"
+    assert f"note: {unknown}" in tm("submit", "--project", "smal", "--name", "astray", "--", "true").err.splitlines()
+    assert unknown in " ".join(tm.ok("plan", "--project", "smal", "--", "true").split())
     tm.ok("cancel", "many-1")
     assert note in tm("requeue", "many-1").err.splitlines(), "however it is made"
 

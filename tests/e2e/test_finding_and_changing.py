@@ -115,7 +115,8 @@ def test_the_times_of_lines(tm: Tm) -> None:
     (told,) = [json.loads(line) for line in tm.ok("logs", job, "--since", f"{since_s:.0f}", "-t", "--json").splitlines()]
     assert (told["text"], sum(count for count, _ in told["times"])) == ("late 0\nlate 1\n", 2)
     assert all(since_s <= time_s <= time.time() for _, time_s in told["times"])
-    assert tm.ok("logs", job, "--since", "now") == ""
+    silent = tm("logs", job, "--since", "now")
+    assert (silent.out, silent.err) == ("", f"{job} has printed nothing since then; its last lines: tm logs {job} -n 20\n")
 
 
 def test_a_waiting_job_is_changed(tm: Tm) -> None:

@@ -36,6 +36,8 @@ import os
 again = os.environ["TRAINMASTER_ATTEMPT"] != "1"
 for step in range(1, 4 if again else 26):
     print(f"step {step} loss {1 / step}", flush=True)
+    if step == 20:
+        print("step 20 accuracy 0.75", flush=True)
 os._exit(0 if again else 1)
 """
 
@@ -95,5 +97,8 @@ def test_since_when_a_loss_is_nan_and_what_it_was_before(tm: Tm) -> None:
 def test_the_best_value_is_not_one_of_lost_work(tm: Tm) -> None:
     tm.ok("run", "--name", "anew", "--", "python", "-c", ANEW)
     assert "best 0.3333 at step 3" in tm.ok("show", "anew")
-    rows = [line.split(",") for line in tm.ok("metrics", "anew", "--csv").splitlines()[1:]]
+    assert tm.json("show", "anew")["metrics"].keys() == {"loss"}  # all points stay on record
+    assert "accuracy (measured by lost work only" in tm.ok("show", "anew")
+    assert ",20,0.75," in tm.ok("metrics", "anew", "--metric", "accuracy", "--csv")
+    rows = [line.split(",") for line in tm.ok("metrics", "anew", "--metric", "loss", "--csv").splitlines()[1:]]
     assert [(int(row[2]), int(row[-1])) for row in rows] == [*((step, 2) for step in (1, 2, 3)), *((step, 1) for step in range(4, 26))]

@@ -72,5 +72,8 @@ def test_a_note_and_the_logbook(tm: Tm) -> None:
     assert entries[-1]["links"] == ["digits-1"]
     assert [entry["job"] for entry in entries if entry["kind"] == "best"] == ["digits-1", "digits-2"]
     assert "\x1b" not in tm.ok("note", "--list")
+    begin = "noted about digts, of which there is no job yet; read it: tm note --list"
+    assert tm("note", "--experiment", "digts", "misspelled").err.startswith(begin)
+    assert tm("note", "--experiment", "digits", "for all").err.startswith("noted about digits; read it")
     replayed = [check for check in tm.json("doctor", "--replay") if check["name"] == "replay"]
     assert [check["ok"] for check in replayed] == [True]

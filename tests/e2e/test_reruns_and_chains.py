@@ -206,6 +206,8 @@ def test_a_job_that_begins_later_and_one_that_is_let_go(tm: Tm) -> None:
     assert tm.state(late, "held")["reason"].startswith("begins at 2099-12-2")
     tm.ok("release", late)
     assert tm.ended(late)["state"] == "succeeded"
+    past = "note: the time before which it may not start is past: it starts as soon as it can"
+    assert past in tm("submit", "--begin", "2020-12-24 08:00", "--", "true").err.splitlines()
     assert tm("submit", "--begin", "tonight", "--", "true").err.startswith("error: begin: 'tonight' is not a time")
 
 

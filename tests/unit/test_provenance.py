@@ -173,7 +173,7 @@ def test_where_a_job_comes_from_in_words() -> None:
     assert lineage({"lineage": fork, "children": ["digits-5"]}) == {"from": "digits-3@450", "children": "digits-5"}
     assert lineage({"lineage": {**fork, "approximate": True}, "children": []}) == {"from": "digits-3@450 (about)"}
     same = {**fork, "relation": "reproduction", "job": "digits-4"}
-    assert lineage({"lineage": same, "children": []}) == {"from": "reproduces digits-4, from digits-3@450"}
+    assert lineage({"lineage": same, "children": []}) == {"from": "digits-4, reproduced, from digits-3@450"}
     assert lineage({"lineage": None, "children": []}) == {}
 
 

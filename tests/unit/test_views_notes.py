@@ -14,10 +14,11 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Action, Attempt, Cause, Failure, NodePhase, NodeRun, State, Verdict
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
+from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CheckpointSpec
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery.resumption import Evidence, Word
-from trainmaster.server.views.resources import advice, attempt_view, notes, pending_job, starting_text
+from trainmaster.server.views.resources import advice, attempt_view, counted_anew, notes, pending_job, starting_text
 from trainmaster.testing.builders import job, placed
 
 ATTEMPT = Attempt(1, Allocation(()), 0.0, (NodeRun(),))
@@ -33,6 +34,14 @@ def test_only_the_last_attempt_that_began_again_has_a_note() -> None:
     taken = replace(taken, spec=replace(taken.spec, checkpoint=CheckpointSpec("out/*", resume_arguments="--load {path}")))
     counts = "it may count its steps from the beginning with the checkpoint loaded"
     assert notes(taken, seen) == [f"{began}checkpoint.resume_arguments were added to its command: {counts}"]
+
+
+def test_steps_that_fall_back_within_an_attempt_are_told() -> None:
+    """Folds, or several models: what they print at the same steps replaces what was there."""
+    shown = replace(ATTEMPT, progress=Progress((1, 2, 3), 50))
+    assert counted_anew(replace(job(), attempt=shown)) == counted_anew(job()) == []
+    (told,) = counted_anew(replace(job(), attempt=replace(shown, progress=Progress((1, 2, 3), 50, fell_to=1))))
+    assert told.startswith("its steps fell back to 1 within an attempt: the later value of a metric at a step replaces")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def metrics_table(
     for ref in jobs:
         found = client.job(ref)
         machine = [f"system/{name}" for name in found["system"]]
-        has = [*found["metrics"], *(machine if system or metrics else ())]
+        has = [*found["metrics"], *found.get("lost_metrics", ()), *(machine if system or metrics else ())]
         for name in [one for one in has if not metrics or one in metrics]:
             _add(columns, client, found["id"], name)
     return columns

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from trainmaster.errors import DiskFullError
-from trainmaster.ports.store import Arrival, HeartbeatRow, MetricPoint, MetricStore
+from trainmaster.ports.store import Arrival, HeartbeatRow, LostWork, MetricPoint, MetricStore
 from trainmaster.testing.store_contract import Full
 
 OpenMetrics = Callable[..., MetricStore]
@@ -228,6 +228,23 @@ class MetricStoreContract:
         metrics.write([point(1, 4.0, attempt=2, rank=1, time_s=1.5)], [])
         assert metrics.last(["digits-1"]) == {"digits-1": {"loss": (1, 4.0, 1.5)}}
         assert metrics.last([]) == {}
+
+    def test_last_of_a_metric_whose_newest_points_are_lost(self, metrics: MetricStore) -> None:
+        """The newest attempt has measured the loss only: what an earlier one measured after its first step has no model."""
+        metrics.write([point(step, float(step)) for step in range(10)], [])
+        for name, steps in {"accuracy": (2, 5, 8), "late": (7, 9), "early": (3,)}.items():
+            metrics.write([MetricPoint("digits-1", 1, 0, step, name, float(step), 1.0) for step in steps], [])
+        metrics.write([point(step, 0.5, attempt=2) for step in (6, 7)], [])
+        asked: list[tuple[str, str]] = []
+
+        def lost_of(job: str, name: str) -> LostWork:
+            asked.append((job, name))
+            return ((2, 6),)
+
+        last = {name: at[:2] for name, at in metrics.last(["digits-1"], lost_of)["digits-1"].items()}
+        assert last == {"loss": (7, 0.5), "accuracy": (5, 5.0), "early": (3, 3.0)}
+        assert {name for _, name in asked} == {"accuracy", "late", "early"}
+        assert metrics.last(["digits-1"])["digits-1"].keys() == {"loss", "accuracy", "late", "early"}
 
     def test_a_full_disk_refuses_whole_and_is_got_over(self, metrics: MetricStore, full_disk: Full) -> None:
         metrics.write([point(1, 1.0)], [beat("digits-1.1/n0")])

@@ -44,6 +44,7 @@ _TELLS = re.compile(  # of a last line: `t.py: error: unrecognized arguments`, `
     r"\b(?:error|fatal|cannot|can't|unable to|failed to|not found|no such file|permission denied|invalid)\b", re.IGNORECASE
 )
 _MEASURED = re.compile(r"\b(?:step|iter|iteration|epoch)\b[^\w]{0,3}\d|\berror\b[ :=]{1,4}[\d.]", re.IGNORECASE)  # error 0.3
+_CAUSE = re.compile(r"\s{1,8}(\w{1,60} error: .*)")  # torch: `\tWeightsUnpickler error: Unsupported global: …`
 _RANK = re.compile(r"(?:\[rank\d{1,9}\]: {0,2}|\[\d{1,4},\d{1,9}\]<\w{3,6}>: {0,2}|\([\w-]{1,40} pid=\d{1,9}[^()]{0,60}\) )")
 
 
@@ -108,12 +109,21 @@ def raised(lines: Iterable[str], exit_code: Optional[int] = 1) -> Optional[str]:
     best = max(near, key=lambda one: (not one[1], not is_launcher(one[2]), one[0])) if near else None
     texts = texts[: last + 1]
     found = (best[2] if best is not None else _hydra(texts) or _crash(texts) or _last_words(texts) or "").rstrip(": ")
+    if best is not None and len(found) > _SHOWN_MAX:
+        found = _short(found, texts[best[0] + 1 : best[0] + 1 + _NEAR])
     if best is not None and any(map(_STEPS.search, texts[best[0] + 1 :])):  # it went on
         later = texts[best[0] + 1 :]
         found = _crash(later) or _last_words(later) or (found if exit_code == 1 else "")
     if not found:
         return None
     return found if len(found) <= _SHOWN_MAX else found[: _SHOWN_MAX - 1] + "…"
+
+
+def _short(found: str, after: List[str]) -> str:
+    """A long message begins with advice: the cause follows in a line of its own."""
+    causes = (_CAUSE.match(_RANK.sub("", text, count=1)) for text in after)
+    cause = next((match[1] for match in causes if match is not None), None)
+    return found if cause is None else f"{found.partition('. ')[0]}: {cause}"
 
 
 def _hydra(texts: List[str]) -> Optional[str]:

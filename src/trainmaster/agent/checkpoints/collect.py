@@ -201,11 +201,11 @@ class Collector:
         """Why it does not count as complete."""
         if self._torn.get(candidate.key) == candidate.state:
             return "it is cut short, by its format"
-        if any(signed[:2] in open_files for _, signed in candidate.state):
-            return "the program has it open all the time; write it under another name and rename it when it is done"
         if self.finished:
             return "it has fewer files than the one before"
-        return "it kept changing, or was not seen unchanged; write it under another name and rename it when it is done"
+        from trainmaster.agent.checkpoints.pattern_advice import unsettled  # noqa: PLC0415  # loaded with the glob
+
+        return unsettled(candidate, [path for path, signed in candidate.state if signed[:2] in open_files])
 
     def sdk_checkpoint(self, rank: int, step: Optional[int], directory: str, ranks: str) -> List[Staged]:
         """A rank finished its `with sdk.checkpoint` block: stage what is complete now."""

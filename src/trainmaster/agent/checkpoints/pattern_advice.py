@@ -7,6 +7,7 @@ import re
 import shlex
 
 from trainmaster.agent.checkpoints.candidate_files import beginning
+from trainmaster.agent.checkpoints.overlooked import pattern_of
 from trainmaster.agent.files.glob_names import literal
 from trainmaster.agent.files.globs import TEMPORARY
 from trainmaster.wire.names import printable
@@ -45,6 +46,18 @@ def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
     directory = os.path.dirname(named[0])
     together = f"; if it needs them all, write --checkpoint {shlex.quote(printable(literal(directory)))}" if directory else ""
     return f"{given}; if the program looks for one of these names, write that as --checkpoint{together}"
+
+
+def unsettled(candidate: Candidate, held: list[str]) -> str:
+    """Why a checkpoint is not complete, and what to do. `held`: its files that the ranks have open."""
+    why = "the program has it open all the time" if held else "it kept changing, or was not seen unchanged"
+    busy = held[0] if held else max(candidate.state, key=lambda one: one[1][3])[0]
+    others = [(signed[2], path) for path, signed in candidate.state if path != busy]
+    if len(candidate.roots) > 1 or not candidate.directories or not others:
+        return f"{why}; write it under another name and rename it when it is done"
+    wanted = pattern_of(max(others)[1])
+    told = f"{why}: {printable(busy)} is {'open' if held else 'its newest file'}"
+    return f"{told}; if that is a log and no part of it, write --checkpoint {shlex.quote(printable(wanted))}"
 
 
 def apart(found: list[Candidate]) -> Optional[str]:

@@ -102,9 +102,13 @@ def _print(session: Session, client: Client, job: Row, asked: _Asked, named: boo
         pages = stored(client, job["id"], query)
     else:
         pages = _whole(client, job, asked)
+    found = False
     for page in pages:
+        found = found or bool(page["chunks"])
         _print_page(printer, page, asked)
     printer.finish()
+    if asked.since_s is not None and not found and job["attempts"]:
+        session.out.note(f"{job['id']} has printed nothing since then; its last lines: tm logs {job['id']} -n 20")
 
 
 def _print_page(printer: LogPrinter, page: Row, asked: _Asked) -> None:

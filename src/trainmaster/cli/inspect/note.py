@@ -70,7 +70,8 @@ def note(  # noqa: PLR0913  a command's options
     else:
         what = taken["job"] or taken["experiment"] or f"project {taken['project']}"
         option = what if taken["job"] else f"--experiment {what}" if taken["experiment"] else f"--project {taken['project']}"
-        session.out.note(f"noted about {what}; read it: tm note --list {option}")
+        none = ", of which there is no job yet" if taken.get("jobless") else ""  # a server of an older version does not say
+        session.out.note(f"noted about {what}{none}; read it: tm note --list {option}")
 
 
 def _text(given: str | None, about: str) -> str:

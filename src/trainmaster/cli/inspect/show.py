@@ -118,6 +118,7 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
         **lineage(job),
         "data": _some(f"{name}={uri}" for name, uri in (spec.get("data") or {}).items()),
         "params": _some(_param(job, key, value) for key, value in spec["params"].items()),
+        "lost": _lost(job.get("lost_metrics", [])),
         "runs": " ".join(job.get("runs", {}).values()),
         "tags": _some(f"{key}={value}" for key, value in job["tags"].items()),
         "logged": _logged(job.get("logged", {})),
@@ -130,6 +131,10 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
 def _param(job: dict[str, Any], name: str, value: Any) -> str:
     """`lr=0.5`, with a remark if the program does not read it."""
     return f"{name}={value}" + (" (not read by the program)" if name in job.get("unread_params", ()) else "")
+
+
+def _lost(metrics: list[str]) -> str:
+    return f"{_some(metrics)} (measured by lost work only; all points: tm metrics export --csv)" if metrics else ""
 
 
 def _rank(job: dict[str, Any]) -> str:

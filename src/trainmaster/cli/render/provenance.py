@@ -4,7 +4,7 @@ from typing import Any
 
 from trainmaster.cli.render import human
 
-_RELATIONS = {"fork": "forked from", "requeue": "requeued from", "reproduction": "reproduces"}
+_RELATIONS = {"requeue": "requeued", "reproduction": "reproduced"}
 _NAME = 13
 
 
@@ -18,7 +18,7 @@ def lineage(job: dict[str, Any]) -> dict[str, str]:
             told["from"] = f"{parent['job']}{start}"
         else:
             begin = f", from {parent['owner']}{start}" if parent["checkpoint"] else ""
-            told["from"] = f"{_RELATIONS[parent['relation']]} {parent['job']}{begin}"
+            told["from"] = f"{parent['job']}, {_RELATIONS[parent['relation']]}{begin}"
     if job.get("children"):
         told["children"] = ", ".join(job["children"])
     return told

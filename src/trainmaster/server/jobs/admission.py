@@ -53,6 +53,17 @@ def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
     return UsageError(f"there is no {what} {name!r} here; {known}", _READ)
 
 
+def unconfigured(api: Runtime, project: str) -> list[str]:
+    """A note if the cluster or server configuration names projects, and not this one: it may be misspelled."""
+    names = list(dict.fromkeys([*(one.name for one in api.rules().projects), *api.services.configuration.projects]))
+    if not names or project in (*names, "default"):
+        return []
+    near = nearest(project, names)
+    others = ", ".join(names[:_TOLD_MAX]) + (", …" if len(names) > _TOLD_MAX else "")
+    meant = f"did you mean {near!r}?" if near else f"those there are: {others}"
+    return [f"project {project} is in no configuration: it has no quota and the usual weight; {meant}"]
+
+
 def urgency(api: Runtime, project: str, user: str, reason: str | None) -> Urgency | None:
     """The record of an urgent job: its owner and the reason. Raises: UsageError, ConflictError."""
     if reason is None:

@@ -111,8 +111,12 @@ def list_jobs(request: Request, query: Annotated[ListQuery, Depends()]) -> Respo
 def _views(api: runtime.Runtime, query: JobQuery) -> list[resources.View]:
     """One page of list entries."""
     found = page(api, query)
-    points = api.services.metrics.last([one.job.id for one in found])
+    points = _curves(api).last([one.job for one in found])
     return _stepped(api, [_view(api, one, points.get(one.job.id, {})) for one in found])
+
+
+def _curves(api: runtime.Runtime) -> Curves:
+    return Curves(api.services.events, api.services.metrics)
 
 
 def _view(api: runtime.Runtime, found: FoundJob, points: resources.Points) -> resources.View:
@@ -149,7 +153,7 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     api = runtime.of(request)
     found = find(api, ref)
     job, home = found.job, api.services.home
-    points = api.services.metrics.last([job.id]).get(job.id, {})
+    points = _curves(api).last([job]).get(job.id, {})
     attempts = api.services.events.attempts(job.id)
     nodes = dict.fromkeys(share.node for attempt in attempts for share in attempt.allocation.shares)
     work = [job.origin.directory] if job.code.in_place else [str(home.work(job.id, node)) for node in nodes]
@@ -158,8 +162,10 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     children, runs = api.services.events.children(job.id), {"runs": api.services.runs(job.id)}
     troubles = [*detail["troubles"], *silent_agents(api, job)]
     notes = [*detail["notes"], *kept["notes"]]
-    told = {"notes": notes, "troubles": troubles, "diverged": diverged(api.services.metrics, job.id, points)}
-    return bodies.Json({**detail, **kept, **told, "children": children, **runs})
+    lost = sorted(api.services.metrics.last([job.id]).get(job.id, {}).keys() - points.keys())
+    told = {"notes": notes, "troubles": troubles, "lost_metrics": lost}
+    bad = diverged(api.services.metrics, job.id, points)
+    return bodies.Json({**detail, **kept, **told, "diverged": bad, "children": children, **runs})
 
 
 @router.get("/jobs/{ref}/spec", summary="The spec of a job", response_model=None, responses=models.answers(models.SpecOf))
@@ -207,13 +213,12 @@ def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Quer
     """
     api = runtime.of(request)
     job = find(api, ref).job
-    metrics = api.services.metrics
-    names = name or sorted(metrics.last([job.id]).get(job.id, {}))
+    curves = _curves(api)
+    names = name or sorted(curves.last([job]).get(job.id, {}))
     if len(names) > NAMES_MAX:
         words = f"{job.id} has {len(names)} metrics; {NAMES_MAX} at most are told at once"
         raise UsageError(words, "say which: ?name=loss&name=acc")
     each = min(_SERIES_MAX, _POINTS_MAX // max(1, len(names)))
-    curves = Curves(api.services.events, metrics)
     best = {one: curves.best(job, one, mode is Mode.MAX) for one in name or () if (mode := mode_of([job], one)) is not None}
     return bodies.Json(
         {
@@ -271,6 +276,6 @@ async def watch(request: Request, ref: Ref, version: Number = 0, wait_s: Wait = 
 def _versioned(api: runtime.Runtime, job_id: str) -> tuple[int, dict[str, Any]]:
     """A job's view, and the number that identifies this state of it."""
     found = find(api, job_id)
-    points = api.services.metrics.last([job_id]).get(job_id, {})
+    points = _curves(api).last([found.job]).get(job_id, {})
     (view,) = _stepped(api, [_view(api, found, points)])
     return zlib.crc32(json.dumps(view, sort_keys=True).encode()) or 1, view

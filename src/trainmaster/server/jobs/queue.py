@@ -29,9 +29,9 @@ from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NUMBER_MAX, Text
 from trainmaster.server.http.unchanged import path_and_query
 from trainmaster.server.jobs import forecasting, start_waits
-from trainmaster.server.jobs.admission import delayed_by, present
+from trainmaster.server.jobs.admission import delayed_by, present, unconfigured
 from trainmaster.server.jobs.start_estimates import StartEstimates, estimates_of
-from trainmaster.server.jobs.submit import ONE, notes, row_of
+from trainmaster.server.jobs.submit import ONE, row_of, ruled_out
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import SUBMITS
 from trainmaster.server.schemas import models
@@ -208,7 +208,7 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
         reason = None
         if grant is None:
             refused = _refused(decided, mine, seen.now_s)
-            ruled = refused.kind == "impossible" and notes(api, row)
+            ruled = refused.kind == "impossible" and ruled_out(api, row) is not None
             reason = _ruled_out(mine, place or 1, refused) if ruled else why(mine, seen, place or 1, refused)
         waits = None if grant is not None else forecasting.estimates(seen, policy, known, (job.id,)).get(job.id)
         found = {
@@ -222,7 +222,11 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
             "eta_s": forecasting.waits_view(waits, known),
             "cost": forecasting.cost(seen, policy, known.lifetimes, mine),
             "delays": forecasting.delays(seen, policy, known.lifetimes, mine),
-            "notes": [*unlabelled(job.spec.placement, [site.labels for site in seen.sites]), *_lonely(seen, mine)],
+            "notes": [
+                *unconfigured(api, job.spec.project),
+                *unlabelled(job.spec.placement, [site.labels for site in seen.sites]),
+                *_lonely(seen, mine),
+            ],
         }  # fmt: skip
     code = {"files": job.code.files, "bytes": job.code.bytes}
     return {**found, "spec": to_mapping(redaction.shown(job.spec)), "code": code}

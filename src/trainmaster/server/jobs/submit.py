@@ -23,7 +23,7 @@ from trainmaster.scheduling.task import Owner, kind_of
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import digest, idempotency_key, request_digest
 from trainmaster.server.http.parameters import JOBS_MAX, LONG_MAX
-from trainmaster.server.jobs.admission import obeyed, urgency
+from trainmaster.server.jobs.admission import obeyed, unconfigured, urgency
 from trainmaster.server.jobs.data_versions import data_versions
 from trainmaster.server.jobs.start_waits import conditions
 from trainmaster.server.record.provenance import check_diff
@@ -38,6 +38,7 @@ router = APIRouter(tags=["jobs"])
 
 UPLOAD = f"upload it first: POST {rest.address('/code/missing')}, POST {rest.address('/code')}"
 _BATCH_PATTERNS_MAX = 100  # distinct metric patterns per batch: compiling one takes milliseconds
+_PAST_S = 60.0  # a start time that is so much earlier than the submit was not meant
 ONE = frozenset(("spec", "origin", "code", "hold", "data", "urgent", "start"))
 _OF_BATCH = ONE | {"key"}
 _UMASK_MAX = 0o777
@@ -142,12 +143,12 @@ def _rows(
     for index, job in enumerate(jobs):
         if names[index] in known:
             continue
-        bodies.reject_unknown(job, _OF_BATCH, f"job {index}")
+        bodies.reject_unknown(job, _OF_BATCH, f"jobs[{index}]")
         try:
             rows.append(replace(row_of(api, job, names[index], user, stored), asked=digests[index]))
             jobs[index] = {}
         except TrainmasterError as error:
-            error.message = f"job {index}: {error.message}"
+            error.message = f"jobs[{index}]: {error.message}"
             raise
     return rows, known
 
@@ -210,7 +211,18 @@ def check_tags(api: runtime.Runtime, spec: JobSpec) -> None:
 
 
 def notes(api: runtime.Runtime, row: NewRow) -> list[str]:
-    """Notes for the submitter: for example that the job can never start under the present configuration.
+    """Notes for the submitter: that its project is not known, say, or that the present configuration never lets it start."""
+    assert isinstance(row.command, SubmitJob)
+    why = ruled_out(api, row)
+    never = [] if why is None else [f"it cannot start under the present configuration (tm policy): {why}"]
+    begin_s = row.command.start.begin_s if row.command.start is not None else None
+    past = begin_s is not None and begin_s < row.received_s - _PAST_S
+    late = ["the time before which it may not start is past: it starts as soon as it can"] if past else []
+    return [*unconfigured(api, row.command.spec.project), *late, *never]
+
+
+def ruled_out(api: runtime.Runtime, row: NewRow) -> str | None:
+    """Why a job can never start under the present configuration; None if it can.
 
     It uses the configuration that control has processed. Reading later changes would take longer than the submit itself.
     """
@@ -220,8 +232,7 @@ def notes(api: runtime.Runtime, row: NewRow) -> list[str]:
     tier = rules.work(spec.work).priority
     owner = Owner(spec.project, row.command.member, spec.work, tier + spec.priority, tier)
     kind = kind_of(choices(spec) or asks(spec)[0], owner, spec.time_limit_s)
-    why = Forbidden(rules, sites_of(nodes, rules, time.time())).why(kind) if nodes else None
-    return [] if why is None else [f"it cannot start under the present configuration (tm policy): {why}"]
+    return Forbidden(rules, sites_of(nodes, rules, time.time())).why(kind) if nodes else None
 
 
 def check_code(

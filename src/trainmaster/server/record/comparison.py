@@ -60,9 +60,9 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     services = runtime.of(request).services
     jobs = _jobs(runtime.of(request), query.job)
     runs = _runs(services, jobs)
-    last = services.metrics.last([job.id for job in jobs])
-    names = _metrics(last, query.metric)
     read = Curves(services.events, services.metrics)
+    last = read.last(jobs)
+    names = _metrics(last, query.metric)
     stand, ids = rank_metrics(read, jobs, names, last), [job.id for job in jobs]
     drawn = query.metric or [one.name for one in stand if one.primary]
     curves = {name: [[list(point) for point in read.series(job, name, query.points)] for job in jobs] for name in drawn}

@@ -4,6 +4,8 @@ An attempt that begins at an earlier step than the one before it ended at does t
 attempt stay on record, but no model has what they measured.
 """
 
+from collections.abc import Sequence
+
 from trainmaster.model.job import Job
 from trainmaster.ports.store import EventStore, LostWork, MetricStore
 from trainmaster.recovery import resumption
@@ -26,6 +28,11 @@ class Curves:
     def best(self, job: Job, name: str, largest: bool) -> Best | None:
         """See `MetricStore.best`."""
         return self._metrics.best(job.id, name, largest, self.lost_of(job, name))
+
+    def last(self, jobs: Sequence[Job]) -> dict[str, dict[str, tuple[int | None, float, float]]]:
+        """See `MetricStore.last`."""
+        by_id = {job.id: job for job in jobs}
+        return self._metrics.last(list(by_id), lambda job, name: self.lost_of(by_id[job], name))
 
     def lost_of(self, job: Job, name: str) -> LostWork:
         """The lost work of a job as it concerns one metric."""

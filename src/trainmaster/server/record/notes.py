@@ -81,17 +81,13 @@ async def write_note(request: Request) -> bodies.Json:
     for name in (project, experiment):
         if name is not None and not (name.isprintable() and 1 <= len(name) <= _NAME_MAX):
             raise UsageError(f"{name[:40]!r} is not a valid name of a project or an experiment")
-    if project is None:
-        project = await run_in_threadpool(_project_of, api, experiment)
+    found = await run_in_threadpool(api.services.events.jobs, JobQuery(project=project, experiment=experiment, limit=1))
+    if project is None:  # that of the experiment's newest job
+        project = found[0].spec.project if found else "default"
     command = TakeNote(about, user, text, project, experiment)
     await api.accept([NewRow(f"note:{user}:{idempotency_key(request)}", command, time.time())])
-    return bodies.Json({"job": about or None, "project": command.project, "experiment": experiment, "by": user}, 202)
-
-
-def _project_of(api: runtime.Runtime, experiment: str | None) -> str:
-    """The project of the experiment's newest job."""
-    newest = api.services.events.jobs(JobQuery(experiment=experiment, limit=1))
-    return newest[0].spec.project if newest else "default"
+    told = {"job": about or None, "project": project, "experiment": experiment, "by": user, "jobless": not found}
+    return bodies.Json(told, 202)
 
 
 @router.get("/logbook", summary="Read the logbook", response_model=None, responses=models.answers(record_schemas.Logbook))
@@ -122,13 +118,13 @@ def _happened(api: runtime.Runtime, query: LogbookQuery, job: Job | None) -> Ite
 def _bests(api: runtime.Runtime, experiment: str) -> list[Entry]:
     """New best values in an experiment, among its newest jobs."""
     jobs = api.services.events.jobs(JobQuery(experiment=experiment, limit=_JOBS))[::-1]
-    metrics = api.services.metrics
-    last = metrics.last([job.id for job in jobs])
+    curves = Curves(api.services.events, api.services.metrics)
+    last = curves.last(jobs)
     primary = primary_of(jobs[::-1], sorted({name for mine in last.values() for name in mine}))
     if primary is None:
         return []
     mode = mode_of(jobs[::-1], primary) or Mode.MIN
-    have, curves = [job for job in jobs if primary in last.get(job.id, {})], Curves(api.services.events, metrics)
+    have = [job for job in jobs if primary in last.get(job.id, {})]
     best = {job.id: found for job in have if (found := curves.best(job, primary, mode is Mode.MAX)) is not None}
     return best_entries(jobs, primary, mode, best)
 

@@ -229,6 +229,7 @@ class JobDetail(JobSummary):
     artifacts: list[ArtifactView] = Field(description="the first 100 by path; for more: /jobs/{ref}/artifacts")
     artifacts_total: int
     metrics: dict[str, Any] = Field(description="name -> {step, value, time_s}")
+    lost_metrics: list[str] = Field(description="metrics that only lost work has measured: they have points, and no value here")
     system: dict[str, Any] = Field(description="resource use of its first node: name -> {step, value, time_s}")
     unread_params: list[str] = Field(description="parameters that are only recorded: its program does not read them")
     logged: dict[str, dict[str, str]] = Field(description="params and tags that the program logged through mlflow")

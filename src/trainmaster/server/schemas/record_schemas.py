@@ -62,6 +62,7 @@ class NoteTaken(BaseModel):
     project: str
     experiment: str | None
     by: str
+    jobless: bool = Field(description="whether the experiment or the project has no job yet")
 
 
 class Logbook(BaseModel):

@@ -153,7 +153,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
         "logged": {"params": redaction.values(job.run_params), "tags": redaction.values(job.run_tags)},
         "work": [] if StorageKind.WORK in job.removed else list(work),
         "troubles": trouble_views(job),
-        "notes": [*notes(job, seen), *removed(job), *job.not_kept, *own_tracker(job), *advice(job)],
+        "notes": [*notes(job, seen), *counted_anew(job), *removed(job), *job.not_kept, *own_tracker(job), *advice(job)],
     }
 
 
@@ -289,6 +289,13 @@ def notes(job: Job, seen: Mapping[int, resumption.Evidence]) -> list[str]:
     return [
         f"attempt {number} was given a checkpoint, but {', and '.join(found.because)}; {advice}" for number, found in again[-1:]
     ]
+
+
+def counted_anew(job: Job) -> list[str]:
+    """A note if the steps began again within the attempt, as those of folds or of several models do."""
+    fell_to = resumption.progress_of(job.attempt).fell_to if job.attempt is not None else None
+    told = f"its steps fell back to {fell_to} within an attempt: the later value of a metric at a step replaces the earlier one"
+    return [f"{told}; the output has all"] if fell_to is not None else []
 
 
 def own_tracker(job: Job) -> list[str]:

@@ -52,6 +52,14 @@ def read_best(
     return None if row is None else (row[0], row[1], row[2])
 
 
+def read_last(connection: Connection, points: Table, series: int, lost: LostWork) -> tuple[int, float, float] | None:
+    """(position, value, time_s) of the highest position. None if all points are lost."""
+    position = points.primary_key.columns.values()[1]
+    query = select(position, points.c.value, points.c.time_s).where(*_mine(points, series, lost))
+    row = connection.execute(query.order_by(position.desc()).limit(1)).one_or_none()
+    return None if row is None else (row[0], math.nan if row[1] is None else row[1], row[2])
+
+
 def read_divergence(connection: Connection, points: Table, series: int, at: int | None, near: int) -> Divergence:
     """The non-finite values that end at `at`, or at the end of the series, by position. Reads its last `near` points."""
     given = {"series": series, "at": _LAST if at is None else at, "near": near}

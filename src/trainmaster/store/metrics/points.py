@@ -21,7 +21,7 @@ from trainmaster.store import schema
 from trainmaster.store.database import Database, upsert
 from trainmaster.store.identity import set_aside
 from trainmaster.store.metrics.arrivals import Arrivals, Placed, forget
-from trainmaster.store.metrics.curves import Divergence, read_best, read_curve, read_divergence
+from trainmaster.store.metrics.curves import Divergence, read_best, read_curve, read_divergence, read_last
 from trainmaster.store.metrics.thinning import Thinner, read_last_seq
 
 _PER_QUERY = 500
@@ -193,16 +193,33 @@ class SqlMetricStore(Thinner):
             return (None, None) if series is None else read_divergence(connection, table, series, step, near)
 
     @_surviving
-    def last(self, jobs: Sequence[str]) -> dict[str, dict[str, tuple[int | None, float, float]]]:
+    def last(
+        self, jobs: Sequence[str], lost_of: Callable[[str, str], LostWork] = lambda _job, _name: ()
+    ) -> dict[str, dict[str, tuple[int | None, float, float]]]:
         """See the port. Jobs without points are left out."""
         found: dict[str, dict[str, tuple[int | None, float, float]]] = {}
-        columns = (_latest.c.job, _latest.c.name, _latest.c.step, _latest.c.value, _latest.c.time_s)
+        older: list[tuple[str, str, int, int]] = []
+        columns = (_latest.c.job, _latest.c.name, _latest.c.attempt, _latest.c.step, _latest.c.value, _latest.c.time_s)
         with self._database.reading() as connection:
             for part in _parts(jobs):
                 query = select(*columns).where(_latest.c.job.in_(part)).order_by(_latest.c.job, _latest.c.name)
-                for job, name, step, value, time_s in connection.execute(query).all():  # faster than row by row
+                rows = connection.execute(query).all()  # faster than row by row
+                newest: dict[str, int] = {}
+                for job, name, attempt, step, value, time_s in rows:
+                    newest[job] = max(attempt, newest.get(job, attempt))
                     found.setdefault(job, {})[name] = (step, math.nan if value is None else value, time_s)
+                older += [(job, name, of, step) for job, name, of, step, *_ in rows if of < newest[job] and step is not None]
+        for job, name, attempt, step in older:
+            lost = lost_of(job, name)
+            if any(attempt < later and step >= begin for later, begin in lost):
+                kept = self._last_kept(job, name, lost)
+                found[job] = {**found[job], name: kept} if kept else {n: at for n, at in found[job].items() if n != name}
         return found
+
+    def _last_kept(self, job: str, name: str, lost: LostWork) -> tuple[int, float, float] | None:
+        with self._database.reading() as connection:
+            series = connection.scalar(_lowest_rank(job, name))
+            return None if series is None else read_last(connection, _point, series, lost)
 
     @_surviving
     def heartbeats(self, *jobs: str) -> list[HeartbeatRow]:
