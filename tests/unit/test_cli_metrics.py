@@ -121,3 +121,14 @@ def test_warnings_and_tracebacks_are_no_lines_to_read(tmp_path: Path, capsys: py
     log.write_text('UserWarning: pytorch 2.13 needs NumPy 2.1\n  File "/a/train.py", line 49, in main\nvalue: 3 of 4\n')
     assert run(["metrics", "try", str(log), "--json"]) == 0
     assert [one["line"] for one in json.loads(capsys.readouterr().out)["unread"]] == [3]
+
+
+def test_settings_are_no_measurements_and_steps_alone_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No pattern is suggested for a line that a configuration prints once; and why nothing was read is said."""
+    log = tmp_path / "train.log"
+    log.write_text("dropout = 0.1\nweight_decay = 0.01\ngrad_clip = 1.0\nbeta = 0.9\n" + "".join(f"step {n}\n" for n in range(9)))
+    assert run(["metrics", "try", str(log)]) == 0
+    said = capsys.readouterr().err
+    assert "only steps were read: no value with a name stood in these lines" in said
+    assert "to read one with a pattern: tm metrics try FILE --pattern 'step (" in said
+    assert "dropout" not in said

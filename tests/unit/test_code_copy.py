@@ -8,6 +8,7 @@ import platform
 import socket
 import stat
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,26 @@ def test_a_change_that_git_was_told_to_overlook_is_one(tmp_path: Path, flag: str
     inner = gather(root / "sub").git_patch
     assert inner is not None
     assert b"-3\n+4\n" in inner.data
+
+
+@pytest.mark.parametrize("there", ["directory", "unreadable", "pipe"])
+def test_what_git_overlooks_and_nobody_can_read_is_a_change(tmp_path: Path, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T4: doubt is not proof that nothing changed."""
+    root = repository(tmp_path / "r", {"train.py": "lr = 1\n", "other.py": "2\n"})
+    git(root, "update-index", "--skip-worktree", "other.py")
+    path = root / "other.py"
+    if there == "unreadable":
+
+        def failing(self: Path, real: Callable[[Path], bytes] = Path.read_bytes) -> bytes:
+            if self == path:
+                raise OSError(errno.EIO, "Input/output error")
+            return real(self)
+
+        monkeypatch.setattr(Path, "read_bytes", failing)
+    else:
+        path.unlink()
+        path.mkdir() if there == "directory" else os.mkfifo(path)
+    assert git_state(str(root))[1:] == (True, ["other.py"])
 
 
 def test_too_much_that_is_new_is_refused_by_name(tmp_path: Path) -> None:

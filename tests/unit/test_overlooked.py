@@ -291,3 +291,13 @@ def test_two_directories_with_the_same_files_have_one_shape(tmp_path: Path) -> N
             write(tmp_path / "out" / name / file, b"x")
     best, last = candidates(Glob("out/model-*", str(tmp_path)))
     assert best.shape == last.shape
+
+
+def test_the_name_of_several_files_says_their_step(tmp_path: Path) -> None:
+    """nanochat's files of a step begin with nothing in common but their directory."""
+    (tmp_path / "d2").mkdir()
+    for step in (5, 40):
+        for name in (f"model_{step:06d}.pt", f"optim_{step:06d}_rank0.pt", f"meta_{step:06d}.json"):
+            (tmp_path / "d2" / name).write_text(name)
+    found = candidates(Glob("d2/*_{step}*", str(tmp_path)))
+    assert [(one.step, one.name) for one in found] == [(5, "d2/*000005*"), (40, "d2/*000040*")]

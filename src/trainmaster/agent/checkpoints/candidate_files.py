@@ -30,8 +30,13 @@ class Candidate(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its path; for several files what their paths begin with, and `*`."""
-        return self.roots[0] if len(self.roots) == 1 else f"{beginning(self.roots)}*"
+        """Its path; for several files what their paths begin with, the step as they write it, and `*` for the rest."""
+        if len(self.roots) == 1:
+            return self.roots[0]
+        common, (first, *others) = beginning(self.roots), self.roots
+        further = (digits for digits in _DIGITS.findall(first[len(common) :]) if int(digits) == self.step)
+        shared = next((digits for digits in further if all(digits in other[len(common) :] for other in others)), "")
+        return f"{common}*{shared}{'*' if shared else ''}"
 
     @property
     def order(self) -> Tuple[int, int]:

@@ -32,6 +32,8 @@ from trainmaster.wire import rest
 _CHUNK = 1 << 20  # bytes of a line that are read at once
 _SHOWN = 10  # lines of each table
 _LATER_MAX = 3
+_READ_MAX = 200  # lines that a suggested pattern is tried on
+_FEW = 5  # lines: somebody asks how to read just these
 _SHAPES_MAX = 1000  # different unread lines that are told apart
 _NUMERIC = re.compile(r"[A-Za-z_)\]%] {0,2}[:=] {0,2}[-+]?\d|\d\.\d")
 _NAME = re.compile(r"[A-Za-z][\w@/.-]{0,60}")
@@ -61,6 +63,7 @@ class _Trial:
         self.readings: list[_Reading] = []
         self.unread: dict[str, dict[str, Any]] = {}
         self._later: dict[str, list[str]] = {}  # of each shape, a few lines after the first
+        self._read: list[str] = []  # the first lines with values
 
     def read(self, file: BinaryIO) -> None:
         """Read all lines."""
@@ -81,6 +84,7 @@ class _Trial:
             found = self._parser.parse(piece)
             if found is not None:
                 self._add(line, found)
+                self._read += [plain(piece)] if found[1] and len(self._read) < _READ_MAX else []
             if not self._parser.waits:
                 self._waits = None
             elif self._waits is None:
@@ -109,7 +113,7 @@ class _Trial:
 
     def suggested(self, unread: dict[str, Any], given: str | None) -> str | None:
         """A pattern that reads an unread line, those like it, and those of a `given` pattern."""
-        return suggested(unread["text"], self._later[_shape(unread["text"])], given)
+        return suggested(unread["text"], self._later[_shape(unread["text"])], given, self._read)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics, in the order in which they appear."""
@@ -305,13 +309,18 @@ def _told(session: Session, trial: _Trial, everything: bool, pattern: str | None
     if len(missed) > _SHOWN:
         yield f"and {len(missed) - _SHOWN} more kinds of lines; all of them: --json"
     yield f"{human.plural(trial.lines, 'line')}, {len(readings)} read"
+    if readings and not found:
+        yield "only steps were read: no value with a name stood in these lines (a bar has values if its program sets them)"
     if missed:
         yield from _advice(trial, missed, bool(found), pattern)
 
 
 def _advice(trial: _Trial, missed: list[dict[str, Any]], found: bool, given: str | None) -> Iterator[str]:
     """How to read a frequent line, best one that names something measured. `given`: the pattern that was tried."""
-    likely = sorted(missed, key=lambda one: not any(map(measured, _NAME.findall(one["text"][:_SEARCHED]))))[:_SHOWN]
+    likely = sorted(
+        (one for one in missed if one["times"] > 1 or trial.lines <= _FEW or _is_named(one)),  # a setting is printed once
+        key=lambda one: not _is_named(one),
+    )[:_SHOWN]
     example = next(((one, pattern) for one in likely if (pattern := trial.suggested(one, given))), None)
     if example is None:
         if not found:
@@ -322,6 +331,11 @@ def _advice(trial: _Trial, missed: list[dict[str, Any]], found: bool, given: str
     also = "also " if found else ""
     yield f"to {also}read line {one['line']} and those like it: tm metrics try FILE --pattern {shlex.quote(pattern)}"
     yield "the names in it are those of the metrics; a job takes it as --metrics-pattern"
+
+
+def _is_named(unread: dict[str, Any]) -> bool:
+    """Whether the line has the name of something measured."""
+    return any(map(measured, _NAME.findall(unread["text"][:_SEARCHED])))
 
 
 def _step(step: int | None) -> str:

@@ -40,11 +40,12 @@ class _Number(NamedTuple):
     whole: bool
 
 
-def suggested(line: str, later: Sequence[str] = (), given: str | None = None) -> str | None:
+def suggested(line: str, later: Sequence[str] = (), given: str | None = None, read: Sequence[str] = ()) -> str | None:
     """A pattern that finds the step and the first values of `line`; None if it has no number with a fraction, or is too long.
 
     A value without a word before it is called `value_1` and so on, by its place. `later`: lines of the same shape that follow;
     a number without a word is a step only if it grows in them. `given`: a pattern that the suggested one has as an alternative.
+    `read`: lines that are read without it; it matches none of them, as it would read them otherwise.
     """
     text = without_prefix(line.strip())
     if len(text) > _LINE_MAX:
@@ -56,12 +57,14 @@ def suggested(line: str, later: Sequence[str] = (), given: str | None = None) ->
         return None
     taken = set() if given is None else set(compiled(given).groupindex)
     step = None if "step" in taken else step
-    pattern = _pattern(text, sorted([*values, *([step] if step else [])]), step, taken)
-    found = Parser(compiled(pattern), automatic=False).parse(line.encode())
-    if found is None or not found[1]:
-        return None
-    both = pattern if given is None else f"{given}|{pattern}"
-    return None if pattern_fault(both) else both
+    wanted = sorted([*values, *([step] if step else [])])
+    for begin in dict.fromkeys((_begin(text, wanted[0]), 0)):
+        pattern = _pattern(text, begin, wanted, step, taken)
+        both = pattern if given is None else f"{given}|{pattern}"
+        found = Parser(compiled(pattern), automatic=False).parse(line.encode())
+        if found is not None and found[1] and not any(map(compiled(pattern).search, read)) and not pattern_fault(both):
+            return both
+    return None
 
 
 def _numbers(text: str) -> list[_Number]:
@@ -100,8 +103,8 @@ def _grows(at: int, lines: list[list[_Number]]) -> bool:
     return len(values) > 1 and all(one < after for one, after in pairwise(values))
 
 
-def _pattern(text: str, wanted: list[_Number], step: _Number | None, taken: set[str]) -> str:
-    pattern, at, used = "", _begin(text, wanted[0]), {"step", *taken}
+def _pattern(text: str, begin: int, wanted: list[_Number], step: _Number | None, taken: set[str]) -> str:
+    pattern, at, used = "", begin, {"step", *taken}
     for number in wanted:
         pattern += _between(text[at : number.start])
         if number is step:

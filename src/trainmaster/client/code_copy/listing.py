@@ -212,12 +212,20 @@ class _Repository:
             self._listing.links[below] = IGNORED
 
     def _differs(self, path: str, known: str) -> bool:
-        """Whether a file that git was told to overlook differs from the index. An absent one may be left out on purpose."""
+        """Whether a file that git was told to overlook differs from the index. What cannot be read counts as different.
+
+        An absent one does not: it may be left out on purpose (a sparse checkout).
+        """
         place = f"{self._root}/{path}"
         try:
-            data = os.fsencode(os.readlink(place)) if os.path.islink(place) else Path(place).read_bytes()
-        except OSError:
+            mode = os.lstat(place).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+                return True  # a directory, or a pipe, whose reader would wait
+            data = os.fsencode(os.readlink(place)) if stat.S_ISLNK(mode) else Path(place).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:
+            return True
         kind = hashlib.sha1 if len(known) == _SHA1_LENGTH else hashlib.sha256
         return kind(b"blob %d\0" % len(data) + data).hexdigest() != known
 
