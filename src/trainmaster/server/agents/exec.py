@@ -23,7 +23,7 @@ from trainmaster.server.http.parameters import COMMAND_MAX, INPUT_MAX, NUMBER_MA
 from trainmaster.server.http.permissions import check_own
 from trainmaster.server.runtime import limits, runtime
 from trainmaster.server.runtime.exec_sessions import BUFFER_MAX_BYTES, Session
-from trainmaster.server.schemas import actions, models
+from trainmaster.server.schemas import actions, described
 from trainmaster.server.views.lookup import find
 from trainmaster.wire.messages import Order, Terminal
 
@@ -41,7 +41,7 @@ _TERM = re.compile(r"[\w.+-]{1,64}\Z", re.ASCII)
 
 @router.post(
     "/jobs/{ref}/exec", status_code=201, summary="Run a command beside a job's ranks", response_model=None,
-    responses=models.answers(actions.ExecBegun, 201), openapi_extra=models.body(actions.Exec),
+    responses=described.answers(actions.ExecBegun, 201), openapi_extra=described.body(actions.Exec),
 )  # fmt: skip
 async def begin(request: Request, ref: Ref) -> bodies.Json:
     """It runs in the environment and work directory of a rank, and ends with the attempt at the latest."""
@@ -62,7 +62,7 @@ async def begin(request: Request, ref: Ref) -> bodies.Json:
 
 @router.get(
     "/jobs/{ref}/exec/{id}", summary="Read the output of a command beside a job", response_model=None,
-    responses=models.answers(actions.ExecOutput),
+    responses=described.answers(actions.ExecOutput),
 )  # fmt: skip
 async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: Wait = 0) -> bodies.Json:
     """Repeat with `cursor` as `after` until `over` is set. If nobody reads the output, the command blocks."""
@@ -89,7 +89,7 @@ async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: 
 
 @router.post(
     "/jobs/{ref}/exec/{id}/input", status_code=202, summary="Give input to a command beside a job", response_model=None,
-    responses=models.answers(actions.ExecTaken, 202), openapi_extra=models.body(actions.ExecInput),
+    responses=described.answers(actions.ExecTaken, 202), openapi_extra=described.body(actions.ExecInput),
 )  # fmt: skip
 async def give(request: Request, ref: Ref, id: Id) -> bodies.Json:
     """Base64; `end` closes the input. If `taken` is false, the input buffer is full: try again."""
@@ -113,7 +113,7 @@ async def give(request: Request, ref: Ref, id: Id) -> bodies.Json:
 
 @router.post(
     "/jobs/{ref}/exec/{id}/stop", status_code=202, summary="End a command beside a job", response_model=None,
-    responses=models.answers(actions.ExecTaken, 202),
+    responses=described.answers(actions.ExecTaken, 202),
 )  # fmt: skip
 async def stop(request: Request, ref: Ref, id: Id) -> bodies.Json:
     """Sends SIGTERM to all its processes, and SIGKILL two seconds later."""
@@ -128,7 +128,7 @@ async def stop(request: Request, ref: Ref, id: Id) -> bodies.Json:
 
 @router.post(
     "/jobs/{ref}/exec/{id}/resize", status_code=202, summary="Tell the size of the terminal of a command beside a job",
-    response_model=None, responses=models.answers(actions.ExecTaken, 202), openapi_extra=models.body(actions.Terminal),
+    response_model=None, responses=described.answers(actions.ExecTaken, 202), openapi_extra=described.body(actions.Terminal),
 )  # fmt: skip
 async def resize(request: Request, ref: Ref, id: Id) -> bodies.Json:
     """For a command that was started with `terminal`. Its foreground processes get SIGWINCH."""

@@ -24,7 +24,8 @@ from trainmaster.server.http.idempotency import idempotency_key
 from trainmaster.server.jobs import queue
 from trainmaster.server.jobs.admission import over, present, unkept
 from trainmaster.server.runtime import runtime
-from trainmaster.server.schemas import cluster_schemas, models
+from trainmaster.server.schemas import cluster_schemas as schemas
+from trainmaster.server.schemas import described
 from trainmaster.server.views.resources import View
 from trainmaster.spec.cluster.cluster_mapping import differences, to_mapping
 from trainmaster.spec.cluster.document import from_mapping
@@ -36,7 +37,7 @@ _MEASURED_MAX = 20  # programs shown, the latest ones
 _KNOWN = frozenset(("cluster",))
 
 
-@router.get("/cluster", summary="Show the configuration", response_model=None, responses=models.answers(cluster_schemas.Rules))
+@router.get("/cluster", summary="Show the configuration", response_model=None, responses=described.answers(schemas.Rules))
 def show(request: Request) -> bodies.Json:
     """Pools, projects, quotas and classes, as in cluster.yaml and as text."""
     api = runtime.of(request)
@@ -63,8 +64,8 @@ def _measured(ended: Sequence[Past]) -> Iterator[Paragraph]:
     summary="Apply a configuration",
     status_code=202,
     response_model=None,
-    responses=models.answers(cluster_schemas.Applied, 202),
-    openapi_extra=models.body(cluster_schemas.NewRules, "Idempotency-Key"),
+    responses=described.answers(schemas.Applied, 202),
+    openapi_extra=described.body(schemas.NewRules, "Idempotency-Key"),
 )
 async def apply(request: Request) -> bodies.Json:
     """It replaces the whole present configuration. If nothing differs, nothing happens."""
@@ -80,8 +81,8 @@ async def apply(request: Request) -> bodies.Json:
     "/cluster/plan",
     summary="Plan a configuration",
     response_model=None,
-    responses=models.answers(cluster_schemas.Foreseen),
-    openapi_extra=models.body(cluster_schemas.NewRules),
+    responses=described.answers(schemas.Foreseen),
+    openapi_extra=described.body(schemas.NewRules),
 )
 async def plan(request: Request) -> bodies.Json:
     """Run the scheduler on the present queue under the present and the given configuration. Nothing is changed."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from trainmaster.model.job import Attempt
 from trainmaster.model.ledger import Charge
@@ -15,7 +15,7 @@ from trainmaster.ports.store import ChargeQuery
 from trainmaster.server.http import bodies
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import EventReader, VersionedMetrics
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described
 from trainmaster.wire.names import SYSTEM
 
 router = APIRouter(tags=["nodes"])
@@ -27,7 +27,7 @@ _FRESH_S = 60.0  # an older sample says nothing of now
 Period = Annotated[float, Query(ge=1, le=PERIOD_MAX_S, description="seconds before now that `held` and `busy` are about")]
 
 
-class GpuUser(BaseModel):
+class GpuUser(described.Described):
     """A job on a GPU."""
 
     job: str
@@ -35,7 +35,7 @@ class GpuUser(BaseModel):
     share: float = Field(description="1: all of it")
 
 
-class Gpu(BaseModel):
+class Gpu(described.Described):
     """One GPU. Percentages are null where nothing measured them."""
 
     node: str
@@ -50,7 +50,7 @@ class Gpu(BaseModel):
     busy: float | None = Field(description="how busy it was on average while jobs held it, in percent; the newest samples")
 
 
-class GpuList(BaseModel):
+class GpuList(described.Described):
     """All GPUs, by node and index."""
 
     gpus: list[Gpu]
@@ -79,7 +79,7 @@ class Holding:
     charge: Charge
 
 
-@router.get("/gpus", summary="List GPUs", response_model=None, responses=models.answers(GpuList))
+@router.get("/gpus", summary="List GPUs", response_model=None, responses=described.answers(GpuList))
 def list_gpus(request: Request, period_s: Period = 3600.0) -> bodies.Json:
     """Who uses each GPU and how busy it is, now and over the last hour."""
     services, now_s = runtime.of(request).services, time.time()

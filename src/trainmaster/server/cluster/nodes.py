@@ -15,7 +15,7 @@ from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import idempotency_key
 from trainmaster.server.jobs.holding import asked
 from trainmaster.server.runtime import runtime
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described, models
 from trainmaster.server.views import resources
 
 router = APIRouter(tags=["nodes"])
@@ -23,10 +23,10 @@ router = APIRouter(tags=["nodes"])
 Name = Annotated[str, Path(max_length=200)]
 _LIVE = tuple(state for state in State if state.live)
 _LIVE_MAX = 20_000
-_ASKING = models.asking(models.Asked, models.NodeTaken)
+_ASKING = described.asking(models.Asked, models.NodeTaken)
 
 
-@router.get("/nodes", summary="List nodes", response_model=None, responses=models.answers(models.NodeList))
+@router.get("/nodes", summary="List nodes", response_model=None, responses=described.answers(models.NodeList))
 def list_nodes(request: Request) -> bodies.Json:
     """Every node with its free capacity and its jobs. A node that is gone is listed as long as it has jobs."""
     events = runtime.of(request).services.events

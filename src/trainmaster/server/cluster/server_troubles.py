@@ -3,17 +3,17 @@
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from trainmaster import troubles
 from trainmaster.server.http import bodies
 from trainmaster.server.runtime import runtime
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described
 
 router = APIRouter(tags=["server"])
 
 
-class ServerTrouble(BaseModel):
+class ServerTrouble(described.Described):
     """One problem of the server."""
 
     process: str = Field(description="the server process that reports it")
@@ -22,13 +22,13 @@ class ServerTrouble(BaseModel):
     since_s: float = Field(description="when it was first noticed, in seconds since the epoch")
 
 
-class Troubles(BaseModel):
+class Troubles(described.Described):
     """Problems of the server, oldest first."""
 
     troubles: list[ServerTrouble]
 
 
-@router.get("/troubles", summary="Problems of the server", response_model=None, responses=models.answers(Troubles))
+@router.get("/troubles", summary="Problems of the server", response_model=None, responses=described.answers(Troubles))
 def all_troubles(request: Request) -> bodies.Json:
     """For example a full disk, a clock that jumped, a damaged file. Empty if there are none; `tm doctor` checks more."""
     home = runtime.of(request).services.home

@@ -11,7 +11,7 @@ from trainmaster.ports.tokens import TokenRow
 from trainmaster.server.http import bodies
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.credentials import Role
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described
 from trainmaster.server.schemas.token_schemas import NewToken, TokenGiven, TokenList, TokenRevoked
 
 router = APIRouter(tags=["tokens"])
@@ -20,7 +20,7 @@ Name = Annotated[str, Path(max_length=200)]
 _KNOWN = frozenset(("name", "role", "expires_s"))
 
 
-@router.get("/tokens", summary="List tokens", response_model=None, responses=models.answers(TokenList))
+@router.get("/tokens", summary="List tokens", response_model=None, responses=described.answers(TokenList))
 def list_tokens(request: Request) -> bodies.Json:
     """The tokens in the store. A token's text is shown only when it is created."""
     return bodies.Json({"tokens": [_view(row) for row in runtime.of(request).tokens.known()]})
@@ -31,8 +31,8 @@ def list_tokens(request: Request) -> bodies.Json:
     status_code=201,
     summary="Create a token",
     response_model=None,
-    responses=models.answers(TokenGiven, 201),
-    openapi_extra=models.body(NewToken),
+    responses=described.answers(TokenGiven, 201),
+    openapi_extra=described.body(NewToken),
 )
 async def create(request: Request) -> bodies.Json:
     """Only this response contains the token's text; the server keeps its SHA-256."""
@@ -47,7 +47,7 @@ async def create(request: Request) -> bodies.Json:
     return bodies.Json({**_view(row), "token": token}, 201, {"Cache-Control": "no-store"})
 
 
-@router.delete("/tokens/{name}", summary="Revoke a token", response_model=None, responses=models.answers(TokenRevoked))
+@router.delete("/tokens/{name}", summary="Revoke a token", response_model=None, responses=described.answers(TokenRevoked))
 async def revoke(request: Request, name: Name) -> bodies.Json:
     """The token is invalid from the next request on. Streams that were opened with it end."""
     api = runtime.of(request)

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from trainmaster.errors import UsageError
 from trainmaster.model.ledger import US_PER_HOUR
@@ -15,13 +15,13 @@ from trainmaster.server.cluster.accounting import BY, LINES_MAX, Calendar, Line,
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import TEXT_MAX, TIME_MAX_S
 from trainmaster.server.runtime import runtime
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described
 from trainmaster.spec.cluster.zones import zone_of
 
 router = APIRouter(tags=["usage"])
 
 
-class Used(BaseModel):
+class Used(described.Described):
     """Usage under one heading. The exact amounts are device microseconds; hours are rounded."""
 
     gpu_us: int
@@ -37,7 +37,7 @@ class Used(BaseModel):
     cost: dict[str, str] = Field(description="by currency, decimal; at the price when the attempt was placed")
 
 
-class UsageAnswer(BaseModel):
+class UsageAnswer(described.Described):
     """Usage in a period."""
 
     by: list[str]
@@ -61,7 +61,7 @@ class UsageQuery:
     limit: Annotated[int, Query(ge=1, le=LINES_MAX)] = 1000
 
 
-@router.get("/usage", summary="Usage and cost", response_model=None, responses=models.answers(UsageAnswer))
+@router.get("/usage", summary="Usage and cost", response_model=None, responses=described.answers(UsageAnswer))
 def usage(request: Request, query: Annotated[UsageQuery, Depends()]) -> bodies.Json:
     """Every attempt counts from its placement until its nodes are free; running attempts count up to now."""
     by, zone = _headings(query.by), zone_of(query.zone)

@@ -16,7 +16,7 @@ from trainmaster.server.http.idempotency import idempotency_key
 from trainmaster.server.http.parameters import GRACE_MAX_S, REFS_MAX, Ref
 from trainmaster.server.http.permissions import check_own, may_change, refusal
 from trainmaster.server.runtime import runtime
-from trainmaster.server.schemas import actions, models
+from trainmaster.server.schemas import actions, described, models
 from trainmaster.server.views.lookup import FoundJob, find, find_each, page
 
 router = APIRouter(tags=["jobs"])
@@ -27,7 +27,7 @@ _MANY = _HOW | {"jobs", "all", "project", "experiment", "states"}
 _LIVE = tuple(state for state in State if not state.ended)
 
 
-@router.post("/jobs/cancel", summary="Cancel many jobs", **models.asking(actions.CancelMany, actions.CancelledMany))
+@router.post("/jobs/cancel", summary="Cancel many jobs", **described.asking(actions.CancelMany, actions.CancelledMany))
 async def cancel_many(request: Request) -> bodies.Json:
     """The jobs in `jobs`, in order, or with `all` every unfinished job (for a member: its own jobs).
 
@@ -59,7 +59,7 @@ async def cancel_many(request: Request) -> bodies.Json:
     return bodies.Json({"jobs": answers}, 202)
 
 
-@router.post("/jobs/{ref}/cancel", summary="Cancel a job", **models.asking(actions.AskedToCancel, models.Taken))
+@router.post("/jobs/{ref}/cancel", summary="Cancel a job", **described.asking(actions.AskedToCancel, models.Taken))
 async def cancel(request: Request, ref: Ref) -> bodies.Json:
     """End the job in any state. Cancelling it again changes nothing; a job that ended otherwise is a conflict."""
     api = runtime.of(request)

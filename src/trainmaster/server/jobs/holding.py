@@ -14,13 +14,13 @@ from trainmaster.server.http.idempotency import idempotency_key
 from trainmaster.server.http.parameters import Ref
 from trainmaster.server.http.permissions import check_own
 from trainmaster.server.runtime import runtime
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described, models
 from trainmaster.server.views.lookup import FoundJob, find
 
 router = APIRouter(tags=["jobs"])
 
 ASKED = frozenset(("reason",))
-_ASKING = models.asking(models.Asked, models.Taken)
+_ASKING = described.asking(models.Asked, models.Taken)
 
 
 @router.post("/jobs/{ref}/hold", summary="Hold a job", **_ASKING)

@@ -42,7 +42,7 @@ from trainmaster.server.record.curves import Curves
 from trainmaster.server.record.divergence import LISTED, diverged
 from trainmaster.server.record.ranking import mode_of, point_view
 from trainmaster.server.runtime import runtime
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described, models
 from trainmaster.server.schemas.queue_schemas import Why
 from trainmaster.server.schemas.record_schemas import PointPage, Series
 from trainmaster.server.views import event_text, resources
@@ -91,7 +91,7 @@ class ListQuery:
         )  # fmt: skip
 
 
-@router.get("/jobs", summary="List jobs, newest first", response_model=None, responses=models.answers(models.JobList))
+@router.get("/jobs", summary="List jobs, newest first", response_model=None, responses=described.answers(models.JobList))
 def list_jobs(request: Request, query: Annotated[ListQuery, Depends()]) -> Response:
     """Includes jobs that were accepted a moment ago, as `queued`.
 
@@ -147,7 +147,7 @@ def _stream(api: runtime.Runtime, query: JobQuery) -> Iterator[bytes]:
     yield b"]}"
 
 
-@router.get("/jobs/{ref}", summary="Show a job", response_model=None, responses=models.answers(models.JobDetail))
+@router.get("/jobs/{ref}", summary="Show a job", response_model=None, responses=described.answers(models.JobDetail))
 def show(request: Request, ref: Ref) -> bodies.Json:
     """A job in full detail: attempts, checkpoints, artifacts and last metric values."""
     api = runtime.of(request)
@@ -168,7 +168,7 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     return bodies.Json({**detail, **kept, **told, "diverged": bad, "children": children, **runs})
 
 
-@router.get("/jobs/{ref}/spec", summary="The spec of a job", response_model=None, responses=models.answers(models.SpecOf))
+@router.get("/jobs/{ref}/spec", summary="The spec of a job", response_model=None, responses=described.answers(models.SpecOf))
 def show_spec(request: Request, ref: Ref) -> bodies.Json:
     """What a spec file says that submits the job again. Credentials are replaced by `(hidden)`; `hidden` names the fields."""
     job = find(runtime.of(request), ref).job
@@ -187,7 +187,7 @@ def _differing(one: Mapping[str, Any], other: Mapping[str, Any], above: str = ""
             yield above + name
 
 
-@router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses=models.answers(Why))
+@router.get("/jobs/{ref}/why", summary="Why a job waits", response_model=None, responses=described.answers(Why))
 def show_why(request: Request, ref: Ref) -> bodies.Json:
     """The reason, what would let the job start, its place in the queue, and when it will start."""
     api = runtime.of(request)
@@ -204,7 +204,7 @@ def show_why(request: Request, ref: Ref) -> bodies.Json:
     return bodies.Json({"id": job.id, "state": job.state.value, "text": told["reason"], **told, "troubles": troubles})
 
 
-@router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=models.answers(Series))
+@router.get("/jobs/{ref}/metrics", summary="Metric series", response_model=None, responses=described.answers(Series))
 def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Query(max_length=NAMES_MAX)] = None) -> bodies.Json:
     """Values by step, evenly thinned, the more metrics the more. All metrics (at most 1000), or those in `name`.
 
@@ -228,7 +228,7 @@ def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Quer
     )
 
 
-@router.get("/jobs/{ref}/points", summary="Metric points", response_model=None, responses=models.answers(PointPage))
+@router.get("/jobs/{ref}/points", summary="Metric points", response_model=None, responses=described.answers(PointPage))
 def points(request: Request, ref: Ref, name: Metric, after: Step = None, limit: PointCount = _SERIES_MAX) -> bodies.Json:
     """All points of one metric in order of step, not thinned, in pages: `next` goes into `after` of the next request.
 
@@ -241,7 +241,7 @@ def points(request: Request, ref: Ref, name: Metric, after: Step = None, limit: 
     return bodies.Json({"id": job.id, "name": name, "points": [list(point) for point in found], "next": more})
 
 
-@router.get("/jobs/{ref}/events", summary="What happened", response_model=None, responses=models.answers(models.EventList))
+@router.get("/jobs/{ref}/events", summary="What happened", response_model=None, responses=described.answers(models.EventList))
 async def job_events(request: Request, ref: Ref, after: Number = 0, wait_s: Wait = 0) -> bodies.Json:
     """The job's events after sequence number `after`; with `wait_s` the response waits until there is one."""
     api = runtime.of(request)
@@ -257,7 +257,7 @@ async def job_events(request: Request, ref: Ref, after: Number = 0, wait_s: Wait
             await api.notifier.wait(signal, min(left_s, _BEAT_S))
 
 
-@router.get("/jobs/{ref}/watch", summary="Wait for a change", response_model=None, responses=models.answers(models.Watched))
+@router.get("/jobs/{ref}/watch", summary="Wait for a change", response_model=None, responses=described.answers(models.Watched))
 async def watch(request: Request, ref: Ref, version: Number = 0, wait_s: Wait = 0) -> bodies.Json:
     """The job, as soon as it differs from the state that `version` identifies."""
     api = runtime.of(request)

@@ -34,7 +34,7 @@ from trainmaster.server.jobs.start_estimates import StartEstimates, estimates_of
 from trainmaster.server.jobs.submit import ONE, row_of, ruled_out
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import SUBMITS
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described, models
 from trainmaster.server.schemas.queue_schemas import Planned, Queue
 from trainmaster.server.views.lookup import FoundJob, find_each, page
 from trainmaster.server.views.resources import View, pending_job
@@ -124,7 +124,7 @@ class Page:
     project: Text = None
 
 
-@router.get("/queue", summary="The queue", response_model=None, responses=models.answers(Queue))
+@router.get("/queue", summary="The queue", response_model=None, responses=described.answers(Queue))
 def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Json:
     """The waiting jobs in order, why each waits, and when it will start in seconds from `now_s`.
 
@@ -172,8 +172,8 @@ def _listed(
     "/plan",
     summary="Plan a job",
     response_model=None,
-    responses=models.answers(Planned),
-    openapi_extra=models.body(models.Submit),
+    responses=described.answers(Planned),
+    openapi_extra=described.body(models.Submit),
 )
 async def plan(request: Request) -> bodies.Json:
     """The scheduler's decision if the job were submitted now. Nothing is submitted, and no code is needed.

@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from trainmaster.errors import ConflictError, NotFoundError, UsageError
@@ -27,7 +26,7 @@ from trainmaster.server.jobs.start_waits import of_spec
 from trainmaster.server.jobs.submit import UPLOAD, Acknowledgement, answered, check_code, check_spec, notes, plain
 from trainmaster.server.record import reproduction
 from trainmaster.server.runtime import runtime
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described, models
 from trainmaster.server.views import resources
 from trainmaster.server.views.lookup import find
 from trainmaster.spec.changes import changed, only_known_params
@@ -41,9 +40,9 @@ _FORK = _REQUEUE | {"step", "checkpoint"}
 _LISTED = 8
 
 
-def _asking(summary: str, question: type[BaseModel]) -> dict[str, Any]:
-    extra = models.body(question, "Idempotency-Key")
-    answers = models.answers(models.MadeFrom, 201)
+def _asking(summary: str, question: type[described.Described]) -> dict[str, Any]:
+    extra = described.body(question, "Idempotency-Key")
+    answers = described.answers(models.MadeFrom, 201)
     return {"summary": summary, "status_code": 201, "response_model": None, "responses": answers, "openapi_extra": extra}
 
 

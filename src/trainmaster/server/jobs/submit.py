@@ -29,7 +29,7 @@ from trainmaster.server.jobs.start_waits import conditions
 from trainmaster.server.record.provenance import check_diff
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import SUBMITS
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described, models
 from trainmaster.spec.document import from_mapping
 from trainmaster.wire import rest
 from trainmaster.wire.failpoint import passing
@@ -81,8 +81,8 @@ class Acknowledgement(bodies.Json):
     status_code=201,
     summary="Submit a job",
     response_model=None,
-    responses=models.answers(models.Submitted, 201),
-    openapi_extra=models.body(models.Submit, "Idempotency-Key"),
+    responses=described.answers(models.Submitted, 201),
+    openapi_extra=described.body(models.Submit, "Idempotency-Key"),
 )
 async def submit(request: Request) -> Acknowledgement:
     """The id is returned only once the job is durable. A retry with the same `Idempotency-Key` never makes a second job."""
@@ -102,8 +102,8 @@ async def submit(request: Request) -> Acknowledgement:
     status_code=201,
     summary="Submit many jobs in one transaction",
     response_model=None,
-    responses=models.answers(models.SubmittedBatch, 201),
-    openapi_extra=models.body(models.SubmitBatch, "Idempotency-Key"),
+    responses=described.answers(models.SubmittedBatch, 201),
+    openapi_extra=described.body(models.SubmitBatch, "Idempotency-Key"),
 )
 async def submit_batch(request: Request) -> Acknowledgement:
     """All or none. A job without a `key` gets one from the batch's `Idempotency-Key` and its index."""

@@ -25,7 +25,7 @@ from trainmaster.server.jobs.admission import obeyed
 from trainmaster.server.jobs.holding import state_text
 from trainmaster.server.jobs.submit import check_tags
 from trainmaster.server.runtime import runtime
-from trainmaster.server.schemas import actions, models
+from trainmaster.server.schemas import actions, described
 from trainmaster.server.views.lookup import find
 from trainmaster.spec.changes import changed
 
@@ -35,7 +35,7 @@ _FIELDS = ("priority", "time_limit", "class", "tags")  # of a spec
 _ASKED = frozenset((*_FIELDS, "hold"))
 
 
-@router.patch("/jobs/{ref}", summary="Change a job", **models.asking(actions.Update, actions.Updated))
+@router.patch("/jobs/{ref}", summary="Change a job", **described.asking(actions.Update, actions.Updated))
 async def update(request: Request, ref: Ref) -> bodies.Json:
     """Change priority, time limit, class or tags, or hold it. Of a job that runs, not its class; of an ended one, only tags."""
     body = await bodies.read_json(request, "the request", _ASKED)

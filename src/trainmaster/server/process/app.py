@@ -38,7 +38,7 @@ from trainmaster.server.runtime import limits, workers
 from trainmaster.server.runtime.background import supervised
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.runtime.services import Services
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described, models
 from trainmaster.server.storage import code_copies, removal, retention, storage, verifying
 from trainmaster.server.streams import event_streams, logs
 from trainmaster.wire import rest
@@ -97,9 +97,9 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
         app.include_router(room.router, prefix=rest.ROOT, dependencies=allowed)
     app.include_router(prometheus.router, dependencies=allowed)
 
-    described: dict[str, Any] = {"response_model": None, "responses": models.answers(models.Health)}
+    health: dict[str, Any] = {"response_model": None, "responses": described.answers(models.Health)}
 
-    @app.get("/healthz", summary="Whether the server is up", tags=["server"], **described)
+    @app.get("/healthz", summary="Whether the server is up", tags=["server"], **health)
     @workers.HEALTH.runs
     def healthz() -> bodies.Json:
         """Needs no token. `control` is true once the control process runs and knows its nodes."""
@@ -120,7 +120,7 @@ def _describe(app: FastAPI) -> None:
         if app.openapi_schema is None:
             document = generated()
             components = document.setdefault("components", {})
-            components.setdefault("schemas", {}).update(models.components())
+            components.setdefault("schemas", {}).update(described.components())
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             document["security"] = [{"token": []}]
             shape = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}

@@ -17,7 +17,7 @@ from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import PATH_MAX, Ref
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import STORES, blocks
-from trainmaster.server.schemas import models, record_schemas
+from trainmaster.server.schemas import described, record_schemas
 from trainmaster.server.views.lookup import find
 from trainmaster.server.views.resources import View
 
@@ -52,7 +52,7 @@ class ArtifactsQuery:
     "/jobs/{ref}/artifacts",
     summary="List artifacts",
     response_model=None,
-    responses=models.answers(record_schemas.ArtifactList),
+    responses=described.answers(record_schemas.ArtifactList),
 )
 def list_artifacts(
     request: Request,

@@ -25,7 +25,7 @@ from trainmaster.server.record.ranking import MetricRanking, point_view, rank_me
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import STORES
-from trainmaster.server.schemas import models, record_schemas
+from trainmaster.server.schemas import described, record_schemas
 from trainmaster.server.views.lookup import find_each
 from trainmaster.wire.code import Tree
 from trainmaster.wire.names import SYSTEM
@@ -53,7 +53,7 @@ class CompareQuery:
     patch: Annotated[bool, Query(description="include code differences line by line, each run against the first")] = False
 
 
-@router.get("/compare", summary="Compare runs", response_model=None, responses=models.answers(record_schemas.Comparison))
+@router.get("/compare", summary="Compare runs", response_model=None, responses=described.answers(record_schemas.Comparison))
 @STORES.runs
 def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) -> bodies.Json:
     """Only differences, unless `all`. A section that some run did not record is listed under `unknown`, never as equal."""

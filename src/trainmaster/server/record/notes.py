@@ -31,7 +31,7 @@ from trainmaster.server.record.logbook import (
 )
 from trainmaster.server.record.ranking import mode_of, primary_of
 from trainmaster.server.runtime import runtime
-from trainmaster.server.schemas import models, record_schemas
+from trainmaster.server.schemas import described, record_schemas
 from trainmaster.server.views.lookup import find, page
 
 router = APIRouter(tags=["logbook"])
@@ -57,8 +57,8 @@ class LogbookQuery:
     summary="Write a note",
     status_code=202,
     response_model=None,
-    responses=models.answers(record_schemas.NoteTaken, 202),
-    openapi_extra=models.body(record_schemas.NewNote, "Idempotency-Key"),
+    responses=described.answers(record_schemas.NoteTaken, 202),
+    openapi_extra=described.body(record_schemas.NewNote, "Idempotency-Key"),
 )
 async def write_note(request: Request) -> bodies.Json:
     """A note about a job, an experiment or a project. Job ids in the text become links."""
@@ -90,7 +90,7 @@ async def write_note(request: Request) -> bodies.Json:
     return bodies.Json(told, 202)
 
 
-@router.get("/logbook", summary="Read the logbook", response_model=None, responses=models.answers(record_schemas.Logbook))
+@router.get("/logbook", summary="Read the logbook", response_model=None, responses=described.answers(record_schemas.Logbook))
 def read_logbook(request: Request, query: Annotated[LogbookQuery, Depends()]) -> bodies.Json:
     """The newest entries, in order of time: notes and events."""
     api = runtime.of(request)

@@ -22,7 +22,7 @@ from trainmaster.server.http.parameters import Ref
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import STORES
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described, models
 from trainmaster.server.views import resources
 from trainmaster.server.views.lookup import find
 from trainmaster.wire import rest
@@ -83,7 +83,7 @@ def check_diff(services: Services, name: str | None) -> None:
     "/provenance/diffs/{sha256}",
     summary="Upload a patch",
     response_model=None,
-    responses=models.answers(models.PatchStored),
+    responses=described.answers(models.PatchStored),
     openapi_extra=_PATCH,
 )
 async def store_diff(request: Request, sha256: Annotated[str, Path(max_length=64)]) -> bodies.Json:
@@ -105,7 +105,7 @@ def _store_diff(services: Services, sha256: str, pieces: list[bytes]) -> int:
     "/jobs/{ref}/provenance",
     summary="Show a job's provenance",
     response_model=None,
-    responses=models.answers(models.Provenance),
+    responses=described.answers(models.Provenance),
 )
 @STORES.runs
 def show_provenance(request: Request, ref: Ref) -> bodies.Json:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from trainmaster.server.http.parameters import (
     COMMAND_MAX,
@@ -22,9 +22,10 @@ from trainmaster.server.http.parameters import (
     Key,
     LongText,
 )
+from trainmaster.server.schemas.described import Described
 
 
-class AskedToCancel(BaseModel):
+class AskedToCancel(Described):
     """The reason, and the grace period for the ranks to save and exit."""
 
     reason: LongText | None = None
@@ -43,13 +44,13 @@ class CancelMany(AskedToCancel):
     states: list[LongText] | None = Field(None, max_length=STATES_MAX)
 
 
-class CancelledMany(BaseModel):
+class CancelledMany(Described):
     """Which jobs are being cancelled, and which were rejected and why."""
 
     jobs: list[dict[str, Any]] = Field(description="{id, state}, or {ref, error: {code, message, hint, details}}")
 
 
-class Terminal(BaseModel):
+class Terminal(Described):
     """The size and the kind of a terminal."""
 
     rows: int = Field(0, ge=0, le=SIDE_MAX)
@@ -57,7 +58,7 @@ class Terminal(BaseModel):
     term: str = Field("dumb", max_length=64, pattern=r"^[A-Za-z0-9_.+-]+$", description="the variable TERM")
 
 
-class Exec(BaseModel):
+class Exec(Described):
     """A command to run beside the ranks, or `stacks`. `rank`, `role` or `node` say where; the default is rank 0."""
 
     command: list[str] | None = Field(None, max_length=COMMAND_MAX)
@@ -69,7 +70,7 @@ class Exec(BaseModel):
     terminal: Terminal | None = Field(None, description="run it in a terminal of its own; includes `stdin`")
 
 
-class ExecBegun(BaseModel):
+class ExecBegun(Described):
     """The session's id, and where the command runs."""
 
     id: str
@@ -79,7 +80,7 @@ class ExecBegun(BaseModel):
     host: str
 
 
-class ExecOutput(BaseModel):
+class ExecOutput(Described):
     """Output of the command; `over` is set once it has ended and everything was read."""
 
     chunks: list[dict[str, Any]] = Field(description="stream (1 standard output, 2 standard error), data (base64)")
@@ -87,20 +88,20 @@ class ExecOutput(BaseModel):
     over: dict[str, Any] | None = Field(description="exit_code, signal, error (why it could not start), with_attempt")
 
 
-class ExecInput(BaseModel):
+class ExecInput(Described):
     """Input as base64; `end` closes the input."""
 
     data: str = Field("", max_length=INPUT_MAX)
     end: bool = False
 
 
-class ExecTaken(BaseModel):
+class ExecTaken(Described):
     """Whether the input was accepted."""
 
     taken: bool
 
 
-class Remove(BaseModel):
+class Remove(Described):
     """Jobs by reference, and the kinds of bytes to remove; default: all kinds."""
 
     jobs: list[LongText] = Field(min_length=1, max_length=REMOVED_MAX, description="references")
@@ -108,14 +109,14 @@ class Remove(BaseModel):
     dry_run: bool = False
 
 
-class Removed(BaseModel):
+class Removed(Described):
     """What is removed, or would be."""
 
     dry_run: bool
     jobs: list[dict[str, Any]] = Field(description="{id, ended_s, kinds, bytes: {kind: n}, kept_for}, or {ref, error: {…}}")
 
 
-class Prune(BaseModel):
+class Prune(Described):
     """Which ended jobs: older than `older_than_s`, except the newest `keep`."""
 
     older_than_s: float = Field(0, ge=0, le=GRACE_AGE_MAX_S)
@@ -131,7 +132,7 @@ class Pruned(Removed):
     more: bool
 
 
-class Update(BaseModel):
+class Update(Described):
     """What to change; what is not named stays. `hold` holds the job, for this reason."""
 
     priority: int | None = Field(None, ge=-100, le=100)
@@ -145,7 +146,7 @@ class Update(BaseModel):
     hold: LongText | None = Field(None, description="of a waiting job")
 
 
-class Updated(BaseModel):
+class Updated(Described):
     """The job as it will be, and its state when the request was accepted."""
 
     id: str
@@ -156,14 +157,14 @@ class Updated(BaseModel):
     tags: dict[str, str]
 
 
-class After(BaseModel):
+class After(Described):
     """Another job that must end first; `ok`: succeed, `failed`: fail. If it ends otherwise, this job is cancelled."""
 
     job: LongText
     when: Key = Field("ok", description="ok, any, failed")
 
 
-class Start(BaseModel):
+class Start(Described):
     """Start conditions. Of the jobs with the same `array`, at most `at_most` are active at once."""
 
     after: list[After] | None = Field(None, max_length=NAMES_MAX)

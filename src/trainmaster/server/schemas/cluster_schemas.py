@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
+
+from trainmaster.server.schemas.described import Described
 
 
-class NewRules(BaseModel):
+class NewRules(Described):
     """A complete cluster configuration."""
 
     cluster: dict[str, Any] = Field(description="as in cluster.yaml (`tm schema cluster`)")
@@ -17,7 +19,7 @@ class Rules(NewRules):
     told: list[dict[str, Any]] = Field(description="about, sentences: an explanation as text")
 
 
-class Applied(BaseModel):
+class Applied(Described):
     """What changes."""
 
     changes: list[str] = Field(description="one line per changed field; empty if nothing changes")

@@ -2,23 +2,23 @@
 
 from typing import Any
 
-from pydantic import BaseModel
+from trainmaster.server.schemas.described import Described
 
 
-class CodeTree(BaseModel):
+class CodeTree(Described):
     """The tree of a code copy: `{"entries": [...]}` sorted by path."""
 
     tree: dict[str, Any]
 
 
-class CodeMissing(BaseModel):
+class CodeMissing(Described):
     """Objects to upload; an empty list means that the tree is stored."""
 
     digest: str
     missing: list[str]
 
 
-class CodeStored(BaseModel):
+class CodeStored(Described):
     """How many objects were new."""
 
     stored: int

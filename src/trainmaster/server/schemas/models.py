@@ -2,18 +2,15 @@
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from trainmaster.server.http.parameters import GRACE_AGE_MAX_S, JOBS_MAX, NUMBER_MAX, TEXT_MAX, Entries, Key, LongText
+from trainmaster.server.http.parameters import GRACE_AGE_MAX_S, JOBS_MAX, NUMBER_MAX, Entries, Key, LongText
 from trainmaster.server.schemas import actions as ask
-from trainmaster.server.schemas.cluster_schemas import NewRules
-from trainmaster.server.schemas.code_schemas import CodeTree
-from trainmaster.server.schemas.record_schemas import ArtifactView, NewNote
-from trainmaster.server.schemas.storage_schemas import StorageVerify
-from trainmaster.server.schemas.token_schemas import NewToken
+from trainmaster.server.schemas.described import Described
+from trainmaster.server.schemas.record_schemas import ArtifactView
 
 
-class Fault(BaseModel):
+class Fault(Described):
     """An error: what went wrong, with which object, and what to do."""
 
     code: str = Field(examples=["not_found"])
@@ -23,13 +20,13 @@ class Fault(BaseModel):
     request_id: str
 
 
-class Error(BaseModel):
+class Error(Described):
     """The body of every response with a status of 400 or more."""
 
     error: Fault
 
 
-class Submit(BaseModel):
+class Submit(Described):
     """A job: `spec` is the mapping of a spec file (`tm schema`)."""
 
     spec: dict[str, Any] = Field(examples=[{"command": "python train.py", "name": "digits"}])
@@ -47,33 +44,33 @@ class SubmitKeyed(Submit):
     key: Key | None = None
 
 
-class SubmitBatch(BaseModel):
+class SubmitBatch(Described):
     """Up to 10,000 jobs."""
 
     jobs: list[SubmitKeyed] = Field(min_length=1, max_length=JOBS_MAX)
 
 
-class Submitted(BaseModel):
+class Submitted(Described):
     """The job's id, and notes for its submitter, for example that the job cannot start under the present configuration."""
 
     id: str = Field(examples=["digits-14"])
     notes: list[str]
 
 
-class SubmittedBatch(BaseModel):
+class SubmittedBatch(Described):
     """The jobs' ids, in the order given."""
 
     ids: list[str]
 
 
-class Ticket(BaseModel):
+class Ticket(Described):
     """A short-lived key for a URL."""
 
     ticket: str
     expires_s: float
 
 
-class StorageCollect(BaseModel):
+class StorageCollect(Described):
     """Options of a garbage collection."""
 
     grace_s: float = Field(86400.0, ge=0, le=GRACE_AGE_MAX_S, description="keep what is younger, or of a job that ended since")
@@ -82,7 +79,7 @@ class StorageCollect(BaseModel):
     unknown_jobs: bool = Field(False, description="also remove blobs of jobs that this server does not know")
 
 
-class StorageCollected(BaseModel):
+class StorageCollected(Described):
     """What was removed, or would be."""
 
     dry_run: bool
@@ -95,27 +92,27 @@ class StorageCollected(BaseModel):
     given_up_bytes: int
 
 
-class Asked(BaseModel):
+class Asked(Described):
     """A reason."""
 
     reason: LongText | None = None
 
 
-class Taken(BaseModel):
+class Taken(Described):
     """The job, and its state when the request was accepted."""
 
     id: str
     state: str
 
 
-class NodeTaken(BaseModel):
+class NodeTaken(Described):
     """The node and its new state."""
 
     name: str
     state: str
 
 
-class JobSummary(BaseModel):
+class JobSummary(Described):
     """A job as lists show it. Times are seconds since the epoch."""
 
     id: str
@@ -146,13 +143,13 @@ class JobSummary(BaseModel):
     tags: dict[str, str]
 
 
-class JobList(BaseModel):
+class JobList(Described):
     """A page of jobs, newest first."""
 
     jobs: list[JobSummary]
 
 
-class AttemptView(BaseModel):
+class AttemptView(Described):
     """One attempt of a job on one allocation."""
 
     number: int
@@ -182,7 +179,7 @@ class AttemptView(BaseModel):
     last_lines: list[str]
 
 
-class CheckpointView(BaseModel):
+class CheckpointView(Described):
     """One committed checkpoint."""
 
     id: str
@@ -197,7 +194,7 @@ class CheckpointView(BaseModel):
     attempt: int
 
 
-class TroubleView(BaseModel):
+class TroubleView(Described):
     """A warning about a job that goes on."""
 
     topic: str
@@ -239,7 +236,7 @@ class JobDetail(JobSummary):
     notes: list[str]
 
 
-class SpecOf(BaseModel):
+class SpecOf(Described):
     """The spec of a job, as in a spec file, and the directory that it was submitted from."""
 
     id: str
@@ -249,7 +246,7 @@ class SpecOf(BaseModel):
     in_place: bool
 
 
-class LogChunk(BaseModel):
+class LogChunk(Described):
     """A piece of output of a rank or a role."""
 
     attempt: int
@@ -263,7 +260,7 @@ class LogChunk(BaseModel):
     )
 
 
-class Logs(BaseModel):
+class Logs(Described):
     """New output; send `cursor` as `after` in the next request."""
 
     chunks: list[LogChunk]
@@ -272,20 +269,20 @@ class Logs(BaseModel):
     ended: bool = Field(description="the job has ended and there is no more output")
 
 
-class EventList(BaseModel):
+class EventList(Described):
     """Events of a job in order."""
 
     events: list[dict[str, Any]] = Field(description="seq, now_s, type, attempt, text, data")
 
 
-class Watched(BaseModel):
+class Watched(Described):
     """The present state of a job; `version` identifies it."""
 
     version: int
     job: JobSummary
 
 
-class NodeList(BaseModel):
+class NodeList(Described):
     """The nodes, by name."""
 
     nodes: list[dict[str, Any]] = Field(
@@ -293,7 +290,7 @@ class NodeList(BaseModel):
     )
 
 
-class Reproduce(BaseModel):
+class Reproduce(Described):
     """Options for running a job again. `origin`: the fields that differ (user, host)."""
 
     origin: dict[str, Any] | None = None
@@ -327,14 +324,14 @@ class MadeFrom(Submitted):
     unequal: list[str] | None = None
 
 
-class PatchStored(BaseModel):
+class PatchStored(Described):
     """The stored patch."""
 
     digest: str
     bytes: int
 
 
-class Provenance(BaseModel):
+class Provenance(Described):
     """The code, data and environment a job ran with."""
 
     id: str
@@ -349,7 +346,7 @@ class Provenance(BaseModel):
     environments: dict[str, Any] = Field(description="SHA-256 -> python, packages, editable, torch, machine; null if lost")
 
 
-class Health(BaseModel):
+class Health(Described):
     """Whether the server is up."""
 
     status: str
@@ -358,39 +355,3 @@ class Health(BaseModel):
     control: bool
     nodes: int
     troubles: list[str] = Field(description="topics of the server's problems; see `GET /troubles`")
-
-
-def answers(model: type[BaseModel], status: int = 200) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that answers with `model`."""
-    return {status: {"model": model}}
-
-
-BODIES: tuple[type[BaseModel], ...] = (
-    Submit, SubmitBatch, Asked, ask.AskedToCancel, ask.CancelMany, ask.Remove, ask.Prune, ask.Exec, ask.ExecInput, ask.Update,
-    CodeTree,
-    Requeue, Reproduce, Fork, NewNote, NewRules, NewToken, StorageCollect, StorageVerify, Error,
-)  # fmt: skip
-
-
-def body(model: type[BaseModel], *headers: str) -> dict[str, Any]:
-    """The `openapi_extra` of a route that parses its body itself; `components` defines the model."""
-    text = {"type": "string", "minLength": 1, "maxLength": TEXT_MAX}
-    described = [{"in": "header", "name": name, "required": False, "schema": text} for name in headers]
-    reference = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": reference}}}, "parameters": described}
-
-
-def asking(question: type[BaseModel], answer: type[BaseModel]) -> dict[str, Any]:
-    """The declaration of a route that accepts a command (202), which control carries out later."""
-    extra = body(question, "Idempotency-Key")
-    return {"status_code": 202, "response_model": None, "responses": answers(answer, 202), "openapi_extra": extra}
-
-
-def components() -> dict[str, Any]:
-    """The schemas that `body` refers to."""
-    found: dict[str, Any] = {}
-    for model in BODIES:
-        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-        found.update(schema.pop("$defs", {}))
-        found[model.__name__] = schema
-    return found

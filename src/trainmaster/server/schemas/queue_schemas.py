@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
+
+from trainmaster.server.schemas.described import Described
 
 
-class Eta(BaseModel):
+class Eta(Described):
     """Seconds from now until the start: the median, and bounds at 50 % and 90 %; null: possibly never."""
 
     low90: float
@@ -17,7 +19,7 @@ class Eta(BaseModel):
     few: bool = Field(description="whether they are too few for reliable bounds")
 
 
-class QueuedJob(BaseModel):
+class QueuedJob(Described):
     """A job in the queue."""
 
     id: str
@@ -32,7 +34,7 @@ class QueuedJob(BaseModel):
     eta_s: Eta | None = Field(description="null: it can never start, or too many jobs are ahead of it")
 
 
-class HeldJob(BaseModel):
+class HeldJob(Described):
     """A held job. It is not in the queue until it is released."""
 
     id: str
@@ -40,7 +42,7 @@ class HeldJob(BaseModel):
     reason: str = Field(examples=["held by ann: until the data is there"])
 
 
-class Queue(BaseModel):
+class Queue(Described):
     """The waiting jobs in order, and the held jobs."""
 
     jobs: list[QueuedJob]
@@ -49,7 +51,7 @@ class Queue(BaseModel):
     now_s: float
 
 
-class Cost(BaseModel):
+class Cost(Described):
     """The cost of a job at its pool's price: expected, and at most."""
 
     currency: str
@@ -59,14 +61,14 @@ class Cost(BaseModel):
     at_most: float | None = Field(description="for the whole time limit; null without one")
 
 
-class Delay(BaseModel):
+class Delay(Described):
     """A job that would start later."""
 
     job: str
     by_s: float
 
 
-class Planned(BaseModel):
+class Planned(Described):
     """What would happen to a job if it were submitted now."""
 
     placement: list[dict[str, Any]] | None = Field(description="node, cpus, memory_bytes, devices; null: it would wait")
@@ -80,7 +82,7 @@ class Planned(BaseModel):
     code: dict[str, Any]
 
 
-class Need(BaseModel):
+class Need(Described):
     """One change that the job waits for.
 
     A job ends, a node opens, a maintenance window ends, a project's quota is raised, a job ahead leaves or starts.
@@ -90,7 +92,7 @@ class Need(BaseModel):
     name: str
 
 
-class Why(BaseModel):
+class Why(Described):
     """Why a job waits."""
 
     id: str

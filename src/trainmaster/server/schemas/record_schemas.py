@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from trainmaster.server.http.parameters import LongText
+from trainmaster.server.schemas.described import Described
 
 
-class ArtifactView(BaseModel):
+class ArtifactView(Described):
     """One artifact."""
 
     path: str
@@ -17,7 +18,7 @@ class ArtifactView(BaseModel):
     attempt: int = Field(description="the attempt that stored it")
 
 
-class ArtifactList(BaseModel):
+class ArtifactList(Described):
     """A page of a job's artifacts by path; `total` and `bytes` count all of them."""
 
     id: str
@@ -26,7 +27,7 @@ class ArtifactList(BaseModel):
     bytes: int
 
 
-class Comparison(BaseModel):
+class Comparison(Described):
     """Differences between runs. Every list of `values`, `last`, `best` and curves is in the order of `jobs`."""
 
     jobs: list[dict[str, Any]] = Field(
@@ -46,7 +47,7 @@ class Comparison(BaseModel):
     patches: list[dict[str, Any]] | None = Field(None, description="from, to, path, text (a unified diff), note")
 
 
-class NewNote(BaseModel):
+class NewNote(Described):
     """A note, and its subject: a job, an experiment or a project."""
 
     text: str = Field(max_length=64 * 1024, description="Markdown, up to 64 KiB; ids of jobs in it become links")
@@ -55,7 +56,7 @@ class NewNote(BaseModel):
     experiment: LongText | None = None
 
 
-class NoteTaken(BaseModel):
+class NoteTaken(Described):
     """The note's subject and author."""
 
     job: str | None
@@ -65,7 +66,7 @@ class NoteTaken(BaseModel):
     jobless: bool = Field(description="whether the experiment or the project has no job yet")
 
 
-class Logbook(BaseModel):
+class Logbook(Described):
     """The newest entries, in order of time."""
 
     entries: list[dict[str, Any]] = Field(
@@ -73,7 +74,7 @@ class Logbook(BaseModel):
     )
 
 
-class PointPage(BaseModel):
+class PointPage(Described):
     """Points of a metric as [step, value, time_s, attempt]; NaN and infinity are words."""
 
     id: str
@@ -82,14 +83,14 @@ class PointPage(BaseModel):
     next: int | None = Field(description="send it as `after` for the next page; null: there are no more")
 
 
-class BestValue(BaseModel):
+class BestValue(Described):
     """The best value of a metric."""
 
     step: int = Field(description="of a metric without steps: its number in order of arrival, from 0")
     value: float | None
 
 
-class Series(BaseModel):
+class Series(Described):
     """Metric values as [step, value]."""
 
     series: dict[str, list[tuple[int, float | None]]]

@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
+
+from trainmaster.server.schemas.described import Described
 
 
-class StorageOfKind(BaseModel):
+class StorageOfKind(Described):
     """Blobs of one kind in one project."""
 
     project: str
@@ -16,13 +18,13 @@ class StorageOfKind(BaseModel):
     spare_bytes: int = Field(description="older checkpoints of ended jobs that no other job starts from")
 
 
-class StorageVerify(BaseModel):
+class StorageVerify(Described):
     """How to verify the store."""
 
     repair: bool = Field(False, description="replace what is damaged where a good copy is known")
 
 
-class DamagedBlob(BaseModel):
+class DamagedBlob(Described):
     """A blob whose bytes do not have their digest."""
 
     name: str
@@ -31,7 +33,7 @@ class DamagedBlob(BaseModel):
     repaired: bool
 
 
-class StorageVerification(BaseModel):
+class StorageVerification(Described):
     """Progress and result of a verification."""
 
     repair: bool
@@ -44,7 +46,7 @@ class StorageVerification(BaseModel):
     error: str = Field(description="why it ended early; else empty")
 
 
-class DiskOfKind(BaseModel):
+class DiskOfKind(Described):
     """Files of one kind in the home."""
 
     kind: str = Field(examples=["work", "set aside", "logs", "metrics.db"])
@@ -52,7 +54,7 @@ class DiskOfKind(BaseModel):
     bytes: int = Field(description="space on disk, without holes")
 
 
-class StorageUse(BaseModel):
+class StorageUse(Described):
     """Usage of the blob store, and of the server's home (including a store inside it)."""
 
     store: str

@@ -1,11 +1,12 @@
 """OpenAPI models for tokens. Documentation only, as in `models`."""
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from trainmaster.server.http.parameters import TIME_MAX_S, LongText
+from trainmaster.server.schemas.described import Described
 
 
-class NewToken(BaseModel):
+class NewToken(Described):
     """A token to create."""
 
     name: str = Field(description="the member's name: letters, digits and . _ @ -", max_length=64)
@@ -13,7 +14,7 @@ class NewToken(BaseModel):
     expires_s: float | None = Field(None, gt=0, le=TIME_MAX_S, description="seconds; null: until it is revoked")
 
 
-class TokenView(BaseModel):
+class TokenView(Described):
     """A token, without its text."""
 
     name: str
@@ -30,13 +31,13 @@ class TokenGiven(TokenView):
     token: str
 
 
-class TokenList(BaseModel):
+class TokenList(Described):
     """The tokens in the store, by name. The home's own administrator token is not listed."""
 
     tokens: list[TokenView]
 
 
-class TokenRevoked(BaseModel):
+class TokenRevoked(Described):
     """The revoked token."""
 
     name: str

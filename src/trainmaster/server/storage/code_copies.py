@@ -9,7 +9,7 @@ from trainmaster.ports.blobs import Blobs
 from trainmaster.server.http import bodies
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import STORES
-from trainmaster.server.schemas import code_schemas, models
+from trainmaster.server.schemas import code_schemas, described
 from trainmaster.wire.code import Tree, digest
 
 router = APIRouter(tags=["code"])
@@ -22,8 +22,8 @@ _ZIP = {"requestBody": {"required": True, "content": {"application/zip": {"schem
     "/code/missing",
     summary="List missing objects of a tree",
     response_model=None,
-    responses=models.answers(code_schemas.CodeMissing),
-    openapi_extra=models.body(code_schemas.CodeTree),
+    responses=described.answers(code_schemas.CodeMissing),
+    openapi_extra=described.body(code_schemas.CodeTree),
 )
 async def missing(request: Request) -> bodies.Json:
     """An empty list means that the tree is stored and a job may refer to its digest."""
@@ -40,7 +40,7 @@ async def missing(request: Request) -> bodies.Json:
     "/code",
     summary="Upload objects",
     response_model=None,
-    responses=models.answers(code_schemas.CodeStored),
+    responses=described.answers(code_schemas.CodeStored),
     openapi_extra=_ZIP,
 )
 async def store(request: Request) -> bodies.Json:

@@ -24,7 +24,7 @@ from trainmaster.server.http.parameters import GRACE_AGE_MAX_S, KINDS_MAX, NUMBE
 from trainmaster.server.http.permissions import may_change, refusal
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import LONG
-from trainmaster.server.schemas import actions, models
+from trainmaster.server.schemas import actions, described
 from trainmaster.server.storage import disk_usage
 from trainmaster.server.views.lookup import FoundJob, find_each
 
@@ -57,7 +57,7 @@ class _Removal:
         }
 
 
-@router.post("/jobs/remove", summary="Remove the bytes of jobs", **models.asking(actions.Remove, actions.Removed))
+@router.post("/jobs/remove", summary="Remove the bytes of jobs", **described.asking(actions.Remove, actions.Removed))
 async def remove(request: Request) -> bodies.Json:
     """For ended jobs; others are rejected one by one. Repeating the request removes nothing more."""
     body = await bodies.read_json(request, "the request", _NAMED)
@@ -79,7 +79,7 @@ async def remove(request: Request) -> bodies.Json:
     return bodies.Json({"dry_run": dry_run, "jobs": answers}, 202)
 
 
-@router.post("/storage/prune", summary="Remove the bytes of old jobs", **models.asking(actions.Prune, actions.Pruned))
+@router.post("/storage/prune", summary="Remove the bytes of old jobs", **described.asking(actions.Prune, actions.Pruned))
 async def prune(request: Request) -> bodies.Json:
     """For jobs that ended long ago and that the caller may change. `more`: there are further ones."""
     body = await bodies.read_json(request, "the request", _OLD)

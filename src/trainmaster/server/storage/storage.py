@@ -19,7 +19,7 @@ from trainmaster.server.http.parameters import GRACE_AGE_MAX_S, TEXT_MAX
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import LONG
-from trainmaster.server.schemas import models, storage_schemas
+from trainmaster.server.schemas import described, models, storage_schemas
 from trainmaster.server.storage import disk_usage
 
 router = APIRouter(tags=["storage"])
@@ -71,7 +71,7 @@ class ServerRecords:
 
 
 @router.get(
-    "/storage", summary="Storage usage", response_model=None, responses=models.answers(storage_schemas.StorageUse)
+    "/storage", summary="Storage usage", response_model=None, responses=described.answers(storage_schemas.StorageUse)
 )
 async def use(
     request: Request, project: Annotated[str | None, Query(max_length=TEXT_MAX, description="this project only")] = None
@@ -97,7 +97,7 @@ async def use(
     "/storage/gc",
     summary="Collect garbage",
     response_model=None,
-    responses=models.answers(models.StorageCollected),
+    responses=described.answers(models.StorageCollected),
     openapi_extra=_BODY,
 )
 async def gc(request: Request) -> bodies.Json:

@@ -17,7 +17,7 @@ from trainmaster.server.record.provenance import replace_environment
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import LONG
-from trainmaster.server.schemas import models, storage_schemas
+from trainmaster.server.schemas import described, storage_schemas
 from trainmaster.server.storage.storage import ServerRecords
 
 router = APIRouter(tags=["storage"])
@@ -30,8 +30,8 @@ _running: set[asyncio.Task[None]] = set()  # the loop itself keeps no reference 
     summary="Verify the store",
     status_code=202,
     response_model=None,
-    responses=models.answers(storage_schemas.StorageVerification, 202),
-    openapi_extra=models.body(storage_schemas.StorageVerify),
+    responses=described.answers(storage_schemas.StorageVerification, 202),
+    openapi_extra=described.body(storage_schemas.StorageVerify),
 )
 async def start(request: Request) -> bodies.Json:
     """Begin to read everything in the store, unless that is already going on. `GET` has the progress and the result."""
@@ -54,7 +54,7 @@ async def start(request: Request) -> bodies.Json:
     "/storage/verify",
     summary="Progress and result of a verification",
     response_model=None,
-    responses=models.answers(storage_schemas.StorageVerification),
+    responses=described.answers(storage_schemas.StorageVerification),
 )
 async def progress(request: Request) -> bodies.Json:
     """The newest verification since the server was started."""

@@ -19,7 +19,7 @@ from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import CURSOR_MAX, NUMBER_MAX, Ref, Text
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.credentials import TICKET_S, Caller
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described, models
 from trainmaster.server.streams import rank_logs
 from trainmaster.server.streams.logs import LogQuery, next_page
 from trainmaster.server.views.event_text import event_view
@@ -40,7 +40,7 @@ After = Annotated[int | None, Query(ge=0, le=NUMBER_MAX, description=_AFTER)]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=CURSOR_MAX, description="the last message seen")]
 
 
-@router.post("/tickets", status_code=201, response_model=None, responses=models.answers(models.Ticket, 201))
+@router.post("/tickets", status_code=201, response_model=None, responses=described.answers(models.Ticket, 201))
 async def ticket(request: Request) -> bodies.Json:
     """A key for stream URLs, valid for one minute: `?ticket=…`."""
     found = runtime.of(request).tokens.ticket(runtime.caller(request), time.monotonic())

@@ -14,7 +14,7 @@ from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import CURSOR_MAX, NUMBER_MAX, RANKS_MAX, TEXT_MAX, TIME_MAX_S, Ref, Wait
 from trainmaster.server.runtime import runtime
-from trainmaster.server.schemas import models
+from trainmaster.server.schemas import described, models
 from trainmaster.server.streams import rank_logs
 from trainmaster.server.views.lookup import find
 
@@ -68,7 +68,7 @@ class LogQuery:
         return rank_logs.rank_files(api.services.home, job, first, which)
 
 
-@router.get("/jobs/{ref}/logs", summary="Read the ranks' output", response_model=None, responses=models.answers(models.Logs))
+@router.get("/jobs/{ref}/logs", summary="Read the ranks' output", response_model=None, responses=described.answers(models.Logs))
 async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]) -> bodies.Json:
     """Without `wait_s`: the logs of all attempts, rank 0 first. With `wait_s`: in the order in which the ranks write.
 
