@@ -90,7 +90,8 @@ def _pool(pool: Pool, rules: Cluster, now_s: float) -> Iterator[str]:
         nodes = "" if window.nodes == ("*",) else f" on {', '.join(window.nodes)}"
         why = f" ({window.reason})" if window.reason else ""
         long = span(window.until_s - window.from_s)
-        means = "it is past" if window.turn(now_s) is None else "only jobs that end before it, or have no time limit, start there"
+        starts = "only jobs that end before it, or have no time limit, start there"
+        means = "it is past" if window.turn(now_s) is None else starts
         yield f"maintenance {when} UTC for {long}{nodes}{why}: {means}"
 
 
