@@ -133,7 +133,7 @@ def measured(seen: Snapshot, kind: Kind) -> Mapping[str, Speed]:
 def cost(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> View | None:
     """The cost of a job, at the price of the nodes that it would get if all were free; None if no node has a price.
 
-    `expected` assumes the run time of similar jobs, a guess if `few` have finished; `at_most` the whole time limit, if there is one.
+    `expected` assumes the run time of similar jobs, a guess if `few` have finished; `at_most` the whole time limit, if any.
     """
     way = Market(seen.rules, grouped(seen.sites), seen.ended).ways(it.kind)[0]
     space, ask = Space(seen.sites), way.kind.ask
