@@ -1,24 +1,27 @@
 """What a comparison of jobs does not look at, because nothing of it is recorded, or not its bytes. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from trainmaster.model.job import Job
 from trainmaster.model.redaction import is_secret_variable, text
+from trainmaster.server.record.command_reading import unrecorded
+from trainmaster.wire.environment import EnvironmentRecord
 from trainmaster.wire.names import DATA_CHANGED
 
 _NAMED_MAX = 3
 
 
-def not_compared(jobs: Sequence[Job]) -> list[str]:
-    """Each as a clause with its reason: `data train of a-1: it is at a URL`."""
+def not_compared(jobs: Sequence[Job], records: Mapping[str, EnvironmentRecord | None] = MappingProxyType({})) -> list[str]:
+    """Each as a clause with its reason: `data train of a-1: it is at a URL`. `records`: id -> what its attempt ran in."""
     found: dict[str, list[str]] = {}
     for job in jobs:
-        for what in _of(job):
+        for what in _of(job, records.get(job.id)):
             found.setdefault(what, []).append(job.id)
     return [_among(what, ids, len(jobs)) for what, ids in found.items()]
 
 
-def _of(job: Job) -> Iterator[str]:
+def _of(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     if job.code.linked:
         yield "files that were linked to the work directory, not copied"
     versions = {version.name: version for version in job.data}
@@ -33,6 +36,7 @@ def _of(job: Job) -> Iterator[str]:
             yield f"data: {trouble.text}"
     for name, place in job.origin.editable.items():
         yield f"package {name}, imported from {text(place)} and not from the copy"
+    yield from unrecorded(job, record)
     variables = {**job.origin.variables, **job.spec.environment.variables}
     if variables.get("PYTHONPATH"):
         yield f"what PYTHONPATH leads to: {text(variables['PYTHONPATH'])}"

@@ -13,6 +13,7 @@ from trainmaster.agent.environment.installed_packages import Installation
 from trainmaster.model import redaction
 from trainmaster.model.job import Job
 from trainmaster.model.spec import DataVersion
+from trainmaster.server.record.command_reading import unrecorded
 from trainmaster.server.record.provenance import environment
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.wire.environment import EnvironmentRecord
@@ -24,7 +25,7 @@ _MACHINE = (("host", "host"), ("cpu", "processor"), ("kernel", "kernel"), ("driv
 def comparison(api: Runtime, job: Job, data: Sequence[DataVersion]) -> dict[str, Any]:
     """`equal`: what is kept; `unequal`: what is not. `data`: the present versions of the job's data."""
     record, variables = _recorded(api, job), {**job.origin.variables, **job.spec.environment.variables}
-    unequal = [*_unequal_job(job), *_unequal_data(job, data), *_unequal_environment(record, variables)]
+    unequal = [*_unequal_job(job, record), *_unequal_data(job, data), *_unequal_environment(record, variables)]
     return {"equal": list(_held(job, data)), "unequal": unequal}
 
 
@@ -51,7 +52,7 @@ def _held(job: Job, data: Sequence[DataVersion]) -> Iterator[str]:
         yield f"start from the checkpoint of {job.lineage.owner} at {start.place or 'an unknown step'}"
 
 
-def _unequal_job(job: Job) -> Iterator[str]:
+def _unequal_job(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     """What the job itself does not pin."""
     if job.code.in_place:
         yield f"code: it ran in {job.origin.directory} itself and will use what is there now"
@@ -62,6 +63,7 @@ def _unequal_job(job: Job) -> Iterator[str]:
     path = {**job.origin.variables, **job.spec.environment.variables}.get("PYTHONPATH")
     if path:
         yield f"PYTHONPATH: what {redaction.text(path)} has now is read"
+    yield from unrecorded(job, record)
     restarts = job.restarts_program + job.restarts_infrastructure
     if restarts:
         times = "once" if restarts == 1 else f"{restarts} times"
