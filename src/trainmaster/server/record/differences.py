@@ -102,6 +102,7 @@ def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
         "params": [_params(run.job, read=True) for run in runs],
         "recorded": [_params(run.job, read=False) for run in runs],
         "tags": [dict(run.job.spec.tags) for run in runs],
+        "start": [_start(run.job) for run in runs],
         "code": [_code(run.job) for run in runs],
         "files": [_files(run.tree) for run in runs],
         "data": [_data(run.job) for run in runs],
@@ -155,6 +156,15 @@ def _spec(job: Job) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if not name.startswith(tuple(f"{one}." for one in _LEFT_OUT))}
 
 
+def _start(job: Job) -> dict[str, Any]:
+    """The checkpoint of another job that it starts from; nothing if it starts from the beginning."""
+    lineage = job.lineage
+    if lineage is None or lineage.checkpoint is None:
+        return {}
+    point = lineage.checkpoint
+    return {"checkpoint": f"{point.id} of {lineage.owner or lineage.job}, {point.place or 'unknown step'}"}
+
+
 def _code(job: Job) -> dict[str, Any]:
     origin, code = job.origin, job.code
     found: dict[str, Any] = {"git commit": origin.git_commit[:_DIGEST_SHOWN] if origin.git_commit else None}
@@ -162,6 +172,7 @@ def _code(job: Job) -> dict[str, Any]:
         found["git changes"] = origin.git_dirty
     if code.in_place:
         found["run in"] = origin.directory
+        found["git patch"] = origin.git_diff[:_DIGEST_SHOWN] if origin.git_diff else None  # of a copy, the files tell
     return found
 
 
@@ -231,4 +242,5 @@ def _machine(record: EnvironmentRecord | None) -> dict[str, Any] | None:
 
 def _submitted(job: Job) -> dict[str, Any]:
     origin = job.origin
-    return {"by": job.owner, "from": origin.host, "directory": origin.directory}
+    umask = None if origin.umask is None else f"{origin.umask:03o}"
+    return {"by": job.owner, "from": origin.host, "directory": origin.directory, "umask": umask}
