@@ -96,3 +96,14 @@ def test_many_paths_are_bounded() -> None:
     told = not_compared([made(" ".join(["python t.py", *(f"/d/{number}" for number in range(30))]))])
     assert len(told) == 11
     assert told[-1] == "20 more paths that its command or its parameters name: nothing of them is recorded"
+
+
+def test_a_record_of_another_python_is_said_to_be_one() -> None:
+    record: Any = {"python": {"path": "/a/bin/python", "version": "3.11"}, "packages": {}, "editable": [], "torch": None, "machine": {}}
+    job = made("bash train.sh")
+    doubt = "Python and packages: those of /a/bin/python are recorded, and its command may start another Python"
+    assert not_compared([job, job], {"a-1": record}) == [doubt]
+    assert list(_unequal_job(job, record)) == [doubt]
+    certain = {**record, "python": {**record["python"], "certain": True}}
+    assert not_compared([job], {"a-1": certain}) == []  # type: ignore[dict-item]
+    assert not_compared([job], {"a-1": {**record, "python": None}}) == ["Python and packages: no Python was found for its command"]

@@ -112,10 +112,43 @@ def test_which_python_a_command_runs_in(tmp_path: Path) -> None:
         "venv/bin/python3.9 -m train": str(python),
         "make train": str(tmp_path / "bin" / "python"),
     }
-    shell = {line: installed_packages.interpreter(["bash", "-c", line], True, variables, str(tmp_path)) for line in lines}
+    shell = {line: installed_packages.interpreter(["bash", "-c", line], True, variables, str(tmp_path))[0] for line in lines}
     assert shell == lines
-    assert installed_packages.interpreter([str(script), "train.py"], False, variables, "/") == str(python)
-    assert installed_packages.interpreter(["true"], False, {"PATH": ""}, "/") is None
+    assert installed_packages.interpreter([str(script), "train.py"], False, variables, "/") == (str(python), True)
+    assert installed_packages.interpreter(["true"], False, {"PATH": ""}, "/") == (None, False)
+
+
+def test_whether_a_command_surely_starts_the_python_of_its_record(tmp_path: Path) -> None:
+    """Packages of the PATH's Python were recorded although the command started another one."""
+    mine, other = write(tmp_path / "a" / "bin" / "python", ""), write(tmp_path / "b" / "bin" / "python", "")
+    tool = write(tmp_path / "a" / "bin" / "tool", "#!/usr/bin/env python\n")
+    shim = write(tmp_path / "shims" / "python", "#!/bin/sh\n")
+    for path in (mine, other, tool, shim, write(tmp_path / "a" / "bin" / "binary", "\0ELF")):
+        path.chmod(0o755)
+    variables = {"PATH": f"{mine.parent}:/usr/bin:/bin"}
+
+    def found(command: str | list[str]) -> tuple[str | None, bool]:
+        words = ["bash", "-c", command] if isinstance(command, str) else command
+        return installed_packages.interpreter(words, isinstance(command, str), variables, str(tmp_path))
+
+    a, b = str(mine), str(other)
+    assert [found(one) for one in (["python", "t.py"], "python t.py", "tool t.py | tee log", ["tool"], "cd x && A=1 python t.py")] == [
+        (a, True)
+    ] * 5
+    sure = (
+        ["env", "X=1", b, "t.py"], ["nice", "-n", "5", b, "t.py"], ["timeout", "-k", "5", "60", b, "t.py"], ["bash", "-c", f"{b} t.py"],
+        ["taskset", "-c", "0,1", b], ["numactl", "--membind=0", "-N", "0", b], f"set -e\nmkdir -p out; if true; then exec {b} t.py; fi",
+        f"nohup {b} t.py > log 2>&1 &\nwait", ["bash", "-eu", "-o", "pipefail", "-c", f"{b} t.py"],
+    )  # fmt: skip
+    assert [found(one) for one in sure] == [(b, True)] * len(sure)
+    doubtful = (
+        f". {other.parent}/activate && python t.py", "bash train.sh", "./run.sh", ["bash", "train.sh"], ["binary"], "make train",
+        "PATH=/x python t.py", "export PATH=/x; python t.py", ["env", "PYTHONPATH=/lib", "python", "t.py"], "python t.py `date`",
+        "conda run python t.py", "python 'open", "bash -lc 'python t.py'", "eval python t.py", ["env", "-i", "python"],
+    )  # fmt: skip
+    assert [found(one) for one in doubtful] == [(a, False)] * len(doubtful)
+    assert [found(f"python a.py; {b} t.py")[1], found("cd x; bin/python t.py")[1], found([str(shim), "t.py"])[1]] == [False] * 3
+    assert found(["mpirun", "-np", "4", b, "t.py"]) == (b, False)
 
 
 def test_a_record_is_made_once_and_again_when_a_package_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +215,7 @@ def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
         "user": "ann", "host": "box", "directory": "/w", "python": "3.11.7", "git_commit": "c" * 40, "git_dirty": True,
         "git_remote": None, "git_diff": "d" * 64, "git_diff_bytes": 2_000_000, "git_diff_cut": True,
     }  # fmt: skip
-    record = {"python": {"path": "/p", "version": "3.11"}, "packages": {"a": "1"}, "editable": ["a"], "torch": None,
+    record: dict[str, Any] = {"python": {"path": "/p", "version": "3.11"}, "packages": {"a": "1"}, "editable": ["a"], "torch": None,
               "machine": machine.describe()}  # fmt: skip
     node = {"node": "box", "devices": [0], "environment": "e" * 64}
     found = {
@@ -195,5 +228,15 @@ def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
     assert f"  git diff     dddddddddddd, {human.size(2_000_000)}; too large to be kept whole" in lines
     assert "  data         train: s3://x (its version is unknown)" in lines
     assert "    a==1  (in place: its code may have changed since)" in lines
+    assert "  Python       3.11, /p; the command may start another one, whose packages are not these" in lines
+    record["python"] = {"path": "/p", "version": "3.11", "certain": True}
+    assert "  Python       3.11, /p" in draw(found)
+    origin.update(git_diff=None)
+    told = "  git diff     none is recorded, although files differ from the commit; "
+    assert f"{told}the code copy has those that were copied" in draw(found)
+    found["code"] = {"in_place": True, "digest": None}
+    assert f"{told}nothing of them is copied" in draw(found)
+    origin.update(git_dirty=False)
+    assert f"  git commit   {'c' * 40}, git saw no change since" in draw(found)
     assert lines[-1] == "  environment  not recorded: it had not begun, or its agent was killed"
     assert detect.wire.digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -64,9 +64,9 @@ def editable_outside(spec: Mapping[str, Any], variables: Mapping[str, str], dire
     words = [command] if isinstance(command, str) else list(map(str, command)) if isinstance(command, list | tuple) else []
     named = section.get("python")
     if isinstance(named, str) and named:
-        python = interpreter([named], False, variables, directory)
+        python, _ = interpreter([named], False, variables, directory)
     else:
-        python = interpreter(words, isinstance(command, str), variables, directory)
+        python, _ = interpreter(words, isinstance(command, str), variables, directory)
     sources = Installation(python, {**os.environ, **variables}).editable_sources() if python is not None else {}
     sources.pop("trainmaster", None)  # the job's programs are not part of it
     at_top = not any("/" in word for line in words for word in line.split() if word.endswith(".py"))

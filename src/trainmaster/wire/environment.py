@@ -5,11 +5,15 @@ import json
 from typing import Dict, List, Optional, TypedDict
 
 
-class Interpreter(TypedDict):
-    """The Python of the command, else the one on its PATH."""
-
+class _Found(TypedDict):
     path: str
     version: str  # "3.11.9"; "3.11" if the rest is unknown
+
+
+class Interpreter(_Found, total=False):
+    """The Python of the command, else the one on its PATH."""
+
+    certain: bool  # the command surely starts it and no other one (missing in records of older versions)
 
 
 class Torch(TypedDict):

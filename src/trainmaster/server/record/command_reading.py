@@ -30,6 +30,8 @@ _TOLD_ELSEWHERE = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "COND
 def unrecorded(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     """Each as a clause with its reason. `record`: of the environment that its last attempt ran in."""
     python = record["python"] if record is not None else None
+    if record is not None:
+        yield from doubts(record)
     found = outside(job, python["path"] if python is not None else None)
     for path, named in found[:_LISTED_MAX]:
         if not job.code.in_place and _lies_in(path, job.origin.directory):
@@ -41,6 +43,15 @@ def unrecorded(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     installing = installers(job)
     if installing:
         yield f"packages: its command installs some ({', '.join(installing)}), and the record is of those before"
+
+
+def doubts(record: EnvironmentRecord) -> Iterator[str]:
+    """Why the packages of a record may not be those that the program imports."""
+    python = record["python"]
+    if python is None:
+        yield "Python and packages: no Python was found for its command"
+    elif not python.get("certain"):
+        yield f"Python and packages: those of {python['path']} are recorded, and its command may start another Python"
 
 
 def outside(job: Job, python: str | None = None) -> list[tuple[str, str]]:
