@@ -8,7 +8,7 @@ import sys
 import threading
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from launches import launch, write
@@ -20,8 +20,12 @@ from trainmaster.cli.render import human
 from trainmaster.cli.render.provenance import draw, lineage
 from trainmaster.client.code_copy import git
 from trainmaster.client.settings import default_tags
-from trainmaster.errors import UsageError
+from trainmaster.errors import NotFoundError, UsageError
 from trainmaster.model.redaction import without_credentials
+from trainmaster.model.spec import CodeCopy
+from trainmaster.server.record.provenance import read_diff
+from trainmaster.server.runtime.services import Services
+from trainmaster.testing import builders
 
 
 @pytest.mark.parametrize(
@@ -208,6 +212,23 @@ def test_where_a_job_comes_from_in_words() -> None:
     same = {**fork, "relation": "reproduction", "job": "digits-4"}
     assert lineage({"lineage": same, "children": []}) == {"from": "digits-4, reproduced, from digits-3@450"}
     assert lineage({"lineage": None, "children": []}) == {}
+
+
+@pytest.mark.parametrize(
+    ("origin", "in_place", "said"),
+    [
+        ({"git_dirty": True}, False, "files differed from it, but there is no patch of them"),
+        ({"git_dirty": False}, False, "git saw no change"),
+        ({"git_diff": "d" * 64, "git_diff_cut": True}, True, "it ran in /project itself, and nothing was copied"),
+        ({"git_diff": "d" * 64, "git_diff_cut": True}, False, "the code copy has those files that were copied"),
+    ],
+)  # fmt: skip
+def test_why_there_is_no_patch_says_only_what_is_known(origin: dict[str, Any], in_place: bool, said: str) -> None:
+    """An untracked file may be linked, a tracked one may differ in a submodule, and in place nothing is copied."""
+    job = builders.job(code=CodeCopy(in_place=in_place), origin=builders.origin(git_commit="c" * 40, **origin))
+    with pytest.raises(NotFoundError) as error:
+        read_diff(cast(Services, None), job)
+    assert said in f"{error.value} {error.value.hint}"
 
 
 def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
