@@ -41,6 +41,12 @@ def test_what_is_not_digested_is_said_with_its_reason() -> None:
     assert not_compared([plain, plain]) == []
 
 
+def test_a_package_that_a_job_in_place_imports_from_elsewhere_is_not_compared() -> None:
+    plain = made("a-1")
+    job = replace(plain, origin=replace(plain.origin, editable={"mine": "/src/mine"}), code=CodeCopy(in_place=True))
+    assert not_compared([job]) == ["package mine, imported from /src/mine: nothing of it is recorded"]
+
+
 def test_credentials_other_nodes_and_earlier_attempts_are_not_compared() -> None:
     plain = made("a-1")
     spec = replace(plain.spec, environment=Environment(variables={"HF_TOKEN": "one", "SEED": "1"}))

@@ -35,7 +35,8 @@ def _of(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
         if trouble.topic == DATA_CHANGED:
             yield f"data: {trouble.text}"
     for name, place in job.origin.editable.items():
-        yield f"package {name}, imported from {text(place)} and not from the copy"
+        kept = ": nothing of it is recorded" if job.code.in_place else " and not from the copy"
+        yield f"package {name}, imported from {text(place)}{kept}"
     yield from unrecorded(job, record)
     variables = {**job.origin.variables, **job.spec.environment.variables}
     if variables.get("PYTHONPATH"):
