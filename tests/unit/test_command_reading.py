@@ -101,9 +101,21 @@ def test_many_paths_are_bounded() -> None:
 def test_a_record_of_another_python_is_said_to_be_one() -> None:
     record: Any = {"python": {"path": "/a/bin/python", "version": "3.11"}, "packages": {}, "editable": [], "torch": None, "machine": {}}
     job = made("bash train.sh")
+    record["built_from"] = {}
     doubt = "Python and packages: those of /a/bin/python are recorded, and its command may start another Python"
     assert not_compared([job, job], {"a-1": record}) == [doubt]
     assert list(_unequal_job(job, record)) == [doubt]
     certain = {**record, "python": {**record["python"], "certain": True}}
     assert not_compared([job], {"a-1": certain}) == []  # type: ignore[dict-item]
     assert not_compared([job], {"a-1": {**record, "python": None}}) == ["Python and packages: no Python was found for its command"]
+
+
+def test_packages_whose_code_nothing_identifies_are_not_compared() -> None:
+    python = {"path": "/p", "version": "3.11", "certain": True}
+    record: Any = {"python": python, "packages": {"a": "1"}, "editable": [], "torch": None, "machine": {}}
+    job = made("python t.py")
+    assert not_compared([job], {"a-1": record}) == [
+        "packages from a directory or a repository: an older version recorded nothing but their version"
+    ]
+    told: Any = {**record, "built_from": {"a": "", "b": "commit c"}}
+    assert not_compared([job], {"a-1": told}) == ["package a: it is not from an index, and nothing but its version is recorded"]

@@ -151,6 +151,16 @@ def test_the_words_say_what_was_compared() -> None:
     assert "<p>Not compared: files: there is no copy of them for a, b.</p>" in page
 
 
+def test_the_same_version_of_other_code_differs() -> None:
+    def built(number: int, told: str | None) -> Run:
+        record: Any = {**RECORD, "built_from": {"torch": told}} if told is not None else RECORD
+        return run(number, record)
+
+    assert told([built(1, "commit a"), built(2, "commit b")]) == [("packages", "torch", ["2.13.0 (commit a)", "2.13.0 (commit b)"])]
+    assert told([built(1, "commit a"), built(2, None)]) == [], "an older record does not know: not_compared says so"
+    assert told([built(1, ""), built(2, "")]) == []
+
+
 def test_nested_fields_are_dotted() -> None:
     assert flattened({"a": {"b": {"c": 1}}, "d": (1, 2)}) == {"a.b.c": 1, "d": [1, 2]}
 

@@ -104,6 +104,30 @@ def test_the_packages_are_those_that_the_interpreter_itself_names() -> None:
     assert found.version() == platform.python_version()
 
 
+def test_what_identifies_a_package_that_no_index_has(tmp_path: Path) -> None:
+    """A package that was installed anew from a directory or from another commit has the same version and other code."""
+    site = tmp_path / "lib" / "python3.11" / "site-packages"
+    write(tmp_path / "pyvenv.cfg", "home = /usr/bin\n")
+    vcs = {"url": "https://host.org/a", "vcs_info": {"vcs": "git", "commit_id": "c" * 40}}
+    write(site / "git-1.dist-info" / "direct_url.json", json.dumps(vcs))
+    write(site / "index-1.dist-info" / "RECORD", "index.py,sha256=a,1\n")
+    write(site / "bare-1.dist-info" / "direct_url.json", "{}")
+    write(site / "edit-1.dist-info" / "direct_url.json", '{"dir_info": {"editable": true}}')
+
+    def installed(code: str, place: str) -> dict[str, str]:
+        write(site / "mine-1.dist-info" / "direct_url.json", json.dumps({"dir_info": {}, "url": f"file://{place}"}))
+        rows = (f"mine.py,sha256={code},9", "__pycache__/mine.pyc,,", "mine-1.dist-info/direct_url.json,sha256=" + place, f"../../../bin/mine,sha256={place},1")
+        write(site / "mine-1.dist-info" / "RECORD", "\n".join(rows) + "\n")
+        found = installed_packages.Installation(str(tmp_path / "bin" / "python3.11"), {"PYTHONNOUSERSITE": "1"})
+        return found.built_from(found.packages()[1])
+
+    one, again, other = installed("a", "/one"), installed("a", "/two"), installed("b", "/one")
+    assert one == again
+    assert {**one, "mine": ""} == {"git": "commit cccccccccccc", "mine": "", "bare": ""}
+    assert one["mine"].startswith("files ")
+    assert other["mine"] not in (one["mine"], "")
+
+
 def test_which_python_a_command_runs_in(tmp_path: Path) -> None:
     python = write(tmp_path / "venv" / "bin" / "python3.9", "")
     script = write(tmp_path / "venv" / "bin" / "torchrun", f"#!{python}\nimport sys\n")
@@ -250,6 +274,11 @@ def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
     assert "  data         train: s3://x (its version is unknown)" in lines
     assert "    a==1  (in place: its code may have changed since)" in lines
     assert "  Python       3.11, /p; the command may start another one, whose packages are not these" in lines
+    record["built_from"] = {"a": "", "b": "commit c", "c": ""}
+    record["packages"] = {"a": "1", "b": "1", "c": "1"}
+    assert [line for line in draw(found) if "==" in line] == [
+        "    a==1  (in place: its code may have changed since)", "    b==1  (commit c)", "    c==1  (not from an index)",
+    ]  # fmt: skip
     record["python"] = {"path": "/p", "version": "3.11", "certain": True}
     assert "  Python       3.11, /p" in draw(found)
     origin.update(git_diff=None)

@@ -110,6 +110,7 @@ class EnvironmentRecorder:
             "python": python,
             "packages": packages,
             "editable": editable,
+            "built_from": found.built_from(editable),
             "torch": found.torch(packages),
             "machine": machine.describe(),
         }

@@ -14,7 +14,7 @@ from trainmaster.agent.environment import command_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional, Tuple
+    from typing import Collection, Dict, List, Mapping, Optional, Tuple
 
     from trainmaster.wire.environment import Torch
 
@@ -26,6 +26,9 @@ _SEPARATORS = re.compile(r"[-_.]+")
 _HEADER = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
 _PATCH = re.compile(rb"(\d+\.\d+\.\d+(?:[abc]\d+|rc\d+)?\+?)\0")  # as a C string in the executable
 _URL = re.compile(r'"url": "file://([^"\\]*)"')
+_COMMIT = re.compile(r'"commit_id": ?"([0-9a-f]+)"')
+_INDEX = "index"
+_DIGITS = 12
 _VERSION_MAX = 20
 _SHEBANG_MAX = 256
 _LIBRARIES = ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu")
@@ -156,6 +159,22 @@ class Installation:
                     found.setdefault(said[0], unquote(url[1]))
         return found
 
+    def built_from(self, editable: Collection[str]) -> Dict[str, str]:
+        """Packages installed from a directory, a file or a repository -> what identifies their code; "" if nothing does.
+
+        The code of an `editable` one is elsewhere. The same version of one from an index has the same code.
+        """
+        found: Dict[str, str] = {}
+        for site in self.sites:
+            for name in _listed(site):
+                said = _said(name)
+                if said is None or said[0] in found or said[0] in editable:
+                    continue
+                url = _text(os.path.join(site, name, "direct_url.json"))
+                commit = _COMMIT.search(url)
+                found[said[0]] = f"commit {commit[1][:_DIGITS]}" if commit else _files_digest(site, name) if url else _INDEX
+        return {name: told for name, told in found.items() if told != _INDEX}
+
     def torch(self, packages: Mapping[str, str]) -> Optional[Torch]:
         """Versions of the installed torch, without importing it."""
         if "torch" not in packages:
@@ -210,6 +229,16 @@ def _said(name: str) -> Optional[Tuple[str, str]]:
 
 def _is_editable(directory: str) -> bool:
     return '"editable": true' in _text(os.path.join(directory, "direct_url.json"))
+
+
+def _files_digest(site: str, name: str) -> str:
+    """Of the digests of a package's files, as its installer recorded them; "" if it did not."""
+    import hashlib  # noqa: PLC0415 - few packages need it
+
+    rows = (line.split(",") for line in _text(os.path.join(site, name, "RECORD")).splitlines())
+    # What the installer itself writes names the environment: its notes, programs in `bin`, and compiled files without a digest.
+    own = sorted(",".join(row) for row in rows if len(row) > 1 and row[-2] and not row[0].startswith(("../", "/", f"{name}/")))
+    return f"files {hashlib.sha256(chr(10).join(own).encode()).hexdigest()[:_DIGITS]}" if own else ""
 
 
 def _listed(directory: str) -> List[str]:

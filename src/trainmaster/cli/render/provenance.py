@@ -80,11 +80,9 @@ def _environment(record: dict[str, Any] | None, name: str) -> list[str]:
         "driver": driver or "",
         "packages": f"{len(record['packages'])}",
     }
-    editable = set(record["editable"])
-    packages = [
-        f"    {package}=={version}" + ("  (in place: its code may have changed since)" if package in editable else "")
-        for package, version in sorted(record["packages"].items())
-    ]
+    built = {package: f"  ({told or 'not from an index'})" for package, told in record.get("built_from", {}).items()}
+    notes = built | dict.fromkeys(record["editable"], "  (in place: its code may have changed since)")
+    packages = [f"    {name}=={version}{notes.get(name, '')}" for name, version in sorted(record["packages"].items())]
     return [*_section(told), *packages]
 
 

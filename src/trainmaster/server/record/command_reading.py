@@ -32,6 +32,7 @@ def unrecorded(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     python = record["python"] if record is not None else None
     if record is not None:
         yield from doubts(record)
+        yield from builds(record)
     found = outside(job, python["path"] if python is not None else None)
     for path, named in found[:_LISTED_MAX]:
         if not job.code.in_place and _lies_in(path, job.origin.directory):
@@ -52,6 +53,15 @@ def doubts(record: EnvironmentRecord) -> Iterator[str]:
         yield "Python and packages: no Python was found for its command"
     elif not python.get("certain"):
         yield f"Python and packages: those of {python['path']} are recorded, and its command may start another Python"
+
+
+def builds(record: EnvironmentRecord) -> Iterator[str]:
+    """Packages whose version alone does not identify their code."""
+    if "built_from" not in record and record["packages"]:
+        yield "packages from a directory or a repository: an older version recorded nothing but their version"
+    for name, told in record.get("built_from", {}).items():
+        if not told:
+            yield f"package {name}: it is not from an index, and nothing but its version is recorded"
 
 
 def outside(job: Job, python: str | None = None) -> list[tuple[str, str]]:

@@ -107,7 +107,7 @@ def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
         "files": [_files(run.tree) for run in runs],
         "data": [_data(run.job) for run in runs],
         "python": [_python(record) for record in records],
-        "packages": [None if record is None else _packages(record) for record in records],
+        "packages": _all_packages(records),
         "hardware": [_hardware(run) for run in runs],
         "machine": [_machine(record) for record in records],
         "variables": [_variables(run.job) for run in runs],
@@ -212,11 +212,15 @@ def _built_for(cuda: str | None, hip: str | None) -> str:
     return f"CUDA {cuda}" if cuda else f"ROCm {hip}" if hip else "CPU"
 
 
-def _packages(record: EnvironmentRecord) -> dict[str, Any]:
-    editable = set(record["editable"])
-    return {
-        name: f"{version} (editable)" if name in editable else version for name, version in sorted(record["packages"].items())
-    }
+def _all_packages(records: Sequence[EnvironmentRecord | None]) -> list[Mapping[str, Any] | None]:
+    """What identifies the code of one version counts only if all records have it: otherwise it is not known to differ."""
+    known = all("built_from" in record for record in records if record is not None)
+    return [None if record is None else _packages(record, record.get("built_from", {}) if known else {}) for record in records]
+
+
+def _packages(record: EnvironmentRecord, built_from: Mapping[str, str]) -> dict[str, Any]:
+    marks = {name: f" ({told})" for name, told in built_from.items() if told} | dict.fromkeys(record["editable"], " (editable)")
+    return {name: version + marks.get(name, "") for name, version in sorted(record["packages"].items())}
 
 
 def _hardware(run: Run) -> dict[str, Any] | None:

@@ -109,11 +109,17 @@ def _unequal_python(then: EnvironmentRecord, variables: Mapping[str, str]) -> It
         return
     if found.version() != python["version"]:
         yield f"Python: {python['version']}, now {found.version()}"
-    names = sorted({*then["packages"], *packages})
-    differing = [name for name in names if then["packages"].get(name) != packages.get(name)]
+    built = (then["built_from"], found.built_from(editable)) if "built_from" in then else ({}, {})
+    before, now = _identified(then["packages"], built[0]), _identified(packages, built[1])
+    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     for name in differing[:_PACKAGES]:
-        yield f"package {name}: {then['packages'].get(name, 'none')}, now {packages.get(name, 'none')}"
+        yield f"package {name}: {before.get(name, 'none')}, now {now.get(name, 'none')}"
     if len(differing) > _PACKAGES:
         yield f"packages: {len(differing) - _PACKAGES} more differ"
     for name in sorted({*then["editable"], *editable}):
         yield f"package {name}: an editable install, so its code may differ under the same version"
+
+
+def _identified(packages: Mapping[str, str], built_from: Mapping[str, str]) -> dict[str, str]:
+    """The version of each package, and what else identifies its code."""
+    return {name: f"{version} ({built_from[name]})" if built_from.get(name) else version for name, version in packages.items()}
