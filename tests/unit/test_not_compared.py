@@ -58,6 +58,21 @@ def test_credentials_other_nodes_and_earlier_attempts_are_not_compared() -> None
     ]
 
 
+def test_files_may_change_between_attempts_and_a_cut_patch_is_no_whole_one() -> None:
+    """Attempts share the work directory: what the first one, or a person, changed in it is what the second one runs."""
+    plain = made("a-1", code=CodeCopy("d" * 64))
+    again = builders.placed(plain, number=2)
+    assert not_compared([plain]) == not_compared([builders.placed(plain)]) == []
+    assert not_compared([again]) == [
+        "files of its later attempts: they run in the directory that the first one left, which may differ from the copy",
+        "what its earlier attempts ran with: packages and machine are those of the last",
+    ]
+    place = replace(plain.origin, git_commit="c" * 40, git_diff="e" * 64, git_diff_cut=True)
+    cut = made("b-1", origin=place, code=CodeCopy(in_place=True))
+    assert not_compared([cut]) == ["the rest of its patch, which was too large to be stored whole"]
+    assert not_compared([replace(cut, code=CodeCopy("d" * 64))]) == [], "the files themselves are compared"
+
+
 NAMES = st.sampled_from(("SEED", "LR", "PATH", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "PYTHONPATH", "DEBUG", "X"))
 VARIABLES = st.dictionaries(NAMES, st.sampled_from(("", "1", "2", "/lib", "a b")), max_size=5)
 PACKAGES = st.dictionaries(st.sampled_from(("numpy", "torch", "mine", "scipy")), st.sampled_from(("1.0", "1.0.0", "2.0")), max_size=4)

@@ -24,6 +24,8 @@ def not_compared(jobs: Sequence[Job], records: Mapping[str, EnvironmentRecord | 
 def _of(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     if job.code.linked:
         yield "files that were linked to the work directory, not copied"
+    if job.code.in_place and job.origin.git_diff_cut:
+        yield "the rest of its patch, which was too large to be stored whole"
     versions = {version.name: version for version in job.data}
     for name in job.spec.data:
         version = versions.get(name)
@@ -45,6 +47,8 @@ def _of(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     if job.attempt is not None and len(job.attempt.nodes) > 1:
         yield "packages and machines of its other nodes: only those of the first are compared"
     if job.attempt is not None and job.attempt.number > 1:
+        if job.code.digest is not None:
+            yield "files of its later attempts: they run in the directory that the first one left, which may differ from the copy"
         yield "what its earlier attempts ran with: packages and machine are those of the last"
 
 
