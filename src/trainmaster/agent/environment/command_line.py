@@ -18,6 +18,7 @@ _NICENESS = re.compile(r"--?\d+\Z")
 _SHELLS = ("bash", "sh", "dash")
 _SHELL_OPTIONS = re.compile(r"-[eux]+\Z")
 _NESTED_MAX = 3
+_LINE_MAX = 65536
 # Programs that start another one -> options with a value, options without, arguments before the command.
 _WRAPPERS: Dict[str, Options] = {
     "env": (("-u", "--unset"), (), 0),
@@ -136,8 +137,8 @@ def _of_line(line: str, depth: int) -> Tuple[List[str], bool]:
     found: List[str] = []
     sure, moved = True, False
     for words in commands:
-        while words and words[0] in _KEYWORDS:
-            words = words[1:]
+        begins = next((at for at, word in enumerate(words) if word not in _KEYWORDS), len(words))
+        words = words[begins:]
         names, known = _of_words(words, depth)
         relative = moved and any("/" in name and not name.startswith(("/", "~")) for name in names)
         sure = sure and known and not relative
@@ -150,7 +151,7 @@ def _simple_commands(line: str) -> Optional[List[List[str]]]:
     """The words of each command of a line, without redirections; None for a line that only a shell can read."""
     import shlex  # noqa: PLC0415 - only for a command that is a line
 
-    if "`" in line or "$(" in line or "<<" in line or "#" in line:
+    if len(line) > _LINE_MAX or any(mark in line for mark in ("`", "$(", "<<", "#")):
         return None
     lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars=";&|()<>\n")
     lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t\r", "", True
