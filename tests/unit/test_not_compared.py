@@ -64,7 +64,7 @@ def test_files_may_change_between_attempts_and_a_cut_patch_is_no_whole_one() -> 
     again = builders.placed(plain, number=2)
     assert not_compared([plain]) == not_compared([builders.placed(plain)]) == []
     assert not_compared([again]) == [
-        "files of its later attempts: they run in the directory that the first one left, which may differ from the copy",
+        "files of its later attempts: they ran in the directory that the first one left, which may differ",
         "what its earlier attempts ran with: packages and machine are those of the last",
     ]
     place = replace(plain.origin, git_commit="c" * 40, git_diff="e" * 64, git_diff_cut=True)

@@ -48,7 +48,7 @@ def _of(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
         yield "packages and machines of its other nodes: only those of the first are compared"
     if job.attempt is not None and job.attempt.number > 1:
         if job.code.digest is not None:
-            yield "files of its later attempts: they run in the directory that the first one left, which may differ from the copy"
+            yield "files of its later attempts: they ran in the directory that the first one left, which may differ"
         yield "what its earlier attempts ran with: packages and machine are those of the last"
 
 
