@@ -14,7 +14,6 @@ from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import InboxRow, JobQuery, NewRow
 from trainmaster.scheduling.cycle import Carry, cycle
-from trainmaster.scheduling.domains import unlabelled
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.nouns import accounts, allocation
 from trainmaster.scheduling.nouns import snapshot as world
@@ -29,7 +28,7 @@ from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NUMBER_MAX, Text
 from trainmaster.server.http.unchanged import path_and_query
 from trainmaster.server.jobs import forecasting, start_waits
-from trainmaster.server.jobs.admission import delayed_by, present, unconfigured
+from trainmaster.server.jobs.admission import delayed_by, meaningless, present
 from trainmaster.server.jobs.start_estimates import StartEstimates, estimates_of
 from trainmaster.server.jobs.submit import ONE, row_of, ruled_out
 from trainmaster.server.runtime import runtime
@@ -222,11 +221,7 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
             "eta_s": forecasting.waits_view(waits, known),
             "cost": forecasting.cost(seen, policy, known.lifetimes, mine),
             "delays": forecasting.delays(seen, policy, known.lifetimes, mine),
-            "notes": [
-                *unconfigured(api, job.spec.project),
-                *unlabelled(job.spec.placement, [site.labels for site in seen.sites]),
-                *_lonely(seen, mine),
-            ],
+            "notes": [*meaningless(api, job.spec), *_lonely(seen, mine)],
         }  # fmt: skip
     code = {"files": job.code.files, "bytes": job.code.bytes}
     return {**found, "spec": to_mapping(redaction.shown(job.spec)), "code": code}
