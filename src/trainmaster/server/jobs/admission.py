@@ -1,4 +1,4 @@
-"""Checks jobs against the cluster configuration: known class and pool, the right to call a job urgent, and what means nothing."""
+"""Checks jobs against the cluster configuration: class and pool, the right to be urgent, what means nothing there."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
