@@ -159,6 +159,14 @@ def test_what_means_nothing_here_is_noted_by_a_plan_and_at_submit(api: Api) -> N
         assert [api.http.post(path, json=body).json()["notes"] for path in ("/plan", "/jobs")] == [told, told]
 
 
+def test_a_mail_that_the_server_cannot_send_is_noted(api: Api) -> None:
+    told = "notify: nothing is sent to ada@example.com: the server has no mail server: [notify] smtp in server.toml"
+    spec = {"command": "true", "notify": ["ada@example.com", "https://chat.example.com/hook"]}
+    for body in ({"spec": spec}, {"spec": spec, "hold": "held at submit"}):
+        assert [api.http.post(path, json=body).json()["notes"] for path in ("/plan", "/jobs")] == [[told], [told]]
+    assert api.http.post("/jobs", json={"spec": {**spec, "notify": "run:true"}}).json()["notes"] == []
+
+
 def test_node_labels_that_no_node_of_the_pool_gets_are_noted(api: Api) -> None:
     labels = {"node0": {"rack": "r1"}, "node[45]": {"rack": "r2"}}
     rules = {"pools": {"all": {"nodes": "node*", "node_labels": labels}}}

@@ -7,11 +7,13 @@ from trainmaster.errors import ConflictError, UsageError
 from trainmaster.model.cluster import Cluster, Project, matches
 from trainmaster.model.commands import ConfigureCluster
 from trainmaster.model.nodes import Node, NodeState
+from trainmaster.model.options.notify_targets import kind_of
 from trainmaster.model.spec import JobSpec, Urgency
 from trainmaster.scheduling.domains import unlabelled
 from trainmaster.scheduling.explain import grouped, impossible
 from trainmaster.scheduling.nouns import asks, sites_of
 from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.server.jobs.deliveries import NO_MAIL
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.spec.cluster.windows import span_text
 from trainmaster.spec.faults import nearest
@@ -58,11 +60,17 @@ def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
 
 
 def meaningless(api: Runtime, spec: JobSpec) -> list[str]:
-    """Notes on what is in a spec and means nothing here, though the job may start: it may be misspelled."""
+    """Notes on what is in a spec and has no effect here, though the job may start: most of it may be misspelled."""
     found = _nowhere(api, spec, api.rules())
     if found:
         found = _nowhere(api, spec, present(api))  # the labels may have changed a moment ago
-    return [*_unconfigured(api, spec.project), *found]
+    return [*_unconfigured(api, spec.project), *found, *_unmailed(api, spec)]
+
+
+def _unmailed(api: Runtime, spec: JobSpec) -> list[str]:
+    """Who is not told of its end because the server cannot send mail."""
+    mails = [] if api.services.configuration.notify.smtp else [to for to in spec.notify.to if kind_of(to) == "mail"]
+    return [f"notify: nothing is sent to {', '.join(mails)}: {NO_MAIL}"] if mails else []
 
 
 def _nowhere(api: Runtime, spec: JobSpec, rules: Cluster) -> list[str]:

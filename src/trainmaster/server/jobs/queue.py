@@ -195,7 +195,7 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
     if job.state is State.HELD:
         held = f"it would be held: {start_waits.outlook(api, job) if job.blocked and not job.hold else job.reason}"
         nothing: View = dict.fromkeys(("placement", "position", "eta_s", "cost"))
-        found: View = {**nothing, "reason": held, "delays": [], "notes": []}
+        found: View = {**nothing, "reason": held, "delays": [], "notes": meaningless(api, job.spec)}
     else:
         seen = snapshot(api, (job,))
         policy = chosen(seen.rules)
