@@ -229,6 +229,17 @@ def test_reading_one_job(tm: Tm) -> None:
         ]
 
 
+def test_nodes_are_listed_with_their_labels(tm: Tm) -> None:
+    node = {**TABLE["GET /nodes"][1]["nodes"][0], "devices": [], "counted": {}}
+    listed = (200, {"nodes": [{**node, "labels": {"rack": "r1", "zone": "a"}}, {**node, "name": "n1", "jobs": [], "labels": {}}]})
+    with serving(lambda asked: listed) as server:
+        assert tm("--server", server.url, "nodes")[1].splitlines() == [
+            "NODE  STATE  CPUS FREE  MEMORY FREE  GPUS FREE  ALSO FREE  LABELS           JOBS",
+            "n0    up     6 of 8     8 of 16 GiB  none       -          rack r1, zone a  digits-14",
+            "n1    up     6 of 8     8 of 16 GiB  none       -          -                -",
+        ]
+
+
 def test_logs_of_what_there_is_not(tm: Tm) -> None:
     with serving(route) as server:
         said = [tm("--server", server.url, "logs", "@last", *more) for more in (["--rank", "2"], ["--attempt", "4"])]

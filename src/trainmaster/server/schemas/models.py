@@ -287,7 +287,7 @@ class NodeList(Described):
     """The nodes, by name."""
 
     nodes: list[dict[str, Any]] = Field(
-        description="name state state_reason pool host cpus memory_bytes devices counted virtual free jobs"
+        description="name state state_reason pool host cpus memory_bytes devices counted virtual free jobs labels"
     )
 
 
