@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -187,7 +188,8 @@ def _draft_of(context: click.Context, words: tuple[str, ...], options: dict[str,
     if command is not None:
         if words:
             raise UsageError(f"both {words[0]!r} and a command after -- are given", "give a FILE, or a COMMAND after --")
-        return draft_command(command, said, in_place, hold)
+        draft = draft_command(command, said, in_place, hold)
+        return draft._replace(notes=left_behind(command, draft.directory)) if "workdir" in said else draft
     if "function" in said and not words:
         return draft_command(None, said, in_place, hold)
     if not words:
@@ -198,6 +200,21 @@ def _draft_of(context: click.Context, words: tuple[str, ...], options: dict[str,
 
     check_params(Path(words[0]), set_params)
     return draft_file(Path(words[0]), said, in_place, hold)
+
+
+def left_behind(command: str | list[str], directory: Path) -> tuple[str, ...]:
+    """A note if the script is here, and not where the command starts: in the work `directory`, which is above this one."""
+    line = command if isinstance(command, str) else shlex.join(command)
+    words = line.split()
+    script = next((word for word in words if word.endswith((".py", ".sh"))), "")
+    if "cd" in words or not os.path.isfile(script) or os.path.exists(directory / script):
+        return ()
+    here, top = Path.cwd(), directory.resolve()
+    if here == top or not here.is_relative_to(top):
+        return ()
+    inside = shlex.quote(str(here.relative_to(top)))
+    started = shlex.quote(f"cd {inside} && {line}")
+    return (f"the command starts in {top}, and {script} is in {inside}: give it as {inside}/{script}, or as {started}",)
 
 
 def _script_of(word: str) -> str | None:
