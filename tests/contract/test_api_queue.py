@@ -56,7 +56,7 @@ def test_what_max_running_waits_for_is_told(api: Api) -> None:
     assert (api.get(f"/jobs/{job}")["state"], api.get(f"/jobs/{job}")["reason"]) == ("held", text)
     api.take_up()
     assert api.get(f"/jobs/{job}/why")["text"] == now
-    assert [(one["id"], one["reason"]) for one in api.get("/queue")["held"]] == [(job, text)]
+    assert api.get("/queue")["held"] == [{"id": job, "project": "default", "member": user, "reason": text}]
     told = api.get(f"/jobs/{job}")
     assert (told["spec"]["max_running"], told["start"]["max_running"]) == (1, 1)
     assert api.http.post("/jobs", json={"spec": {**spec, "max_running": 0}}).status_code == 422

@@ -134,7 +134,9 @@ def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Js
     waiting, asked = waiting_jobs(api), path_and_query(request)
     now_s, total, rows = _listed(api, estimates, snapshot_of(api, waiting), query, asked) if waiting else (time.time(), 0, [])
     kept = page(api, JobQuery(states=(State.HELD,), project=query.project, limit=query.limit))
-    held = [{"id": one.job.id, "project": one.job.spec.project, "reason": one.reason} for one in kept]
+    held = [
+        {"id": one.job.id, "project": one.job.spec.project, "member": one.job.owner, "reason": one.reason} for one in kept
+    ]
     return bodies.Json({"jobs": rows, "total": total, "held": held, "now_s": now_s})
 
 
