@@ -68,6 +68,20 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
             "error: 'python' is not a spec file\n"
             "  a command goes after --: tm submit -- python train.py   a spec file: tm submit train.yaml\n",
         ),
+        *(
+            (
+                f"run --nodes {span} -- true",
+                f"error: --nodes {span}: a range of nodes is two options\n"
+                "  the smallest and the largest number: --nodes 2 --nodes-max 8\n",
+            )
+            for span in ("2..8", "2-8", "2:8")
+        ),
+        ("run --nodes x", "error: invalid value for '--nodes': 'x' is not a number\n  its options: tm run --help\n"),
+        (
+            "plan --nodes-min 2 -- true",
+            "error: there is no option '--nodes-min': it is --nodes\n"
+            "  the smallest and the largest number: --nodes 2 --nodes-max 8\n",
+        ),
         ("run --nodes", "error: option '--nodes' requires an argument\n  its options: tm run --help\n"),
         ("ps --stat queued", "error: there is no option '--stat'; did you mean '--state'?\n  its options: tm ps --help\n"),
         ("show", "error: missing argument 'JOB'\n  the newest job: tm show @last   all of them: tm ps --all\n"),
