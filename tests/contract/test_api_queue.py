@@ -174,6 +174,16 @@ def test_node_labels_that_no_node_of_the_pool_gets_are_noted(api: Api) -> None:
     assert told == ["pool all: node_labels: none of its nodes matches node[45]"]
 
 
+def test_jobs_that_wait_in_a_class_that_is_taken_away_are_noted(api: Api) -> None:
+    both = {"cluster": {"classes": {"nightly": {}, "weekly": {}}}}
+    assert api.http.put("/cluster", json=both).json()["words"] == []
+    first, second = api.submit(**{"class": "nightly"}), api.submit(**{"class": "nightly"})
+    told = f"class nightly is removed, and {first}, {second} wait in it: its jobs get a class's defaults (priority 0)"
+    for ask in (lambda body: api.http.post("/cluster/plan", json=body), lambda body: api.http.put("/cluster", json=body)):
+        assert ask(both).json()["words"] == []
+        assert ask({"cluster": {}}).json()["words"] == [told]
+
+
 def test_maintenance_that_is_over_is_noted(api: Api) -> None:
     windows = ["2020-01-01T10:00+01:00/2h", "2999-01-01T10:00/2h", "daily 03:00/30m"]
     rules = {"pools": {"all": {"nodes": "node*", "maintenance": windows}}}
