@@ -50,3 +50,14 @@ def test_a_script_that_is_not_in_the_work_directory_is_told(invoke: Run, command
 def test_a_command_that_is_right_or_not_known_to_be_wrong_has_no_such_note(invoke: Run, words: tuple[str, ...]) -> None:
     code, _, said = invoke("plan", *words)
     assert (code, "the command starts in" in said) == (0, False), said
+
+
+def test_a_plan_says_what_the_roles_ask_for(invoke: Run) -> None:
+    roles = "{judge: {command: python judge.py, resources: {cpus: 0.5, memory: 1GiB}}, loader: python load.py}"
+    Path("job.yaml").write_text(f"command: python train.py\nresources: {{cpus: 0.5}}\nroles: {roles}\n")
+    code, told, _ = invoke("plan", "job.yaml")
+    at = told.splitlines().index("asks for nodes 1, gpus 0, cpus 0.5")
+    assert (code, told.splitlines()[at + 1 : at + 3]) == (0, [
+        "roles    judge asks for gpus 0, cpus 0.5, memory 1GiB, on the first node",
+        "         loader asks for gpus 0, cpus 1.0, on the first node",
+    ])  # fmt: skip
