@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from trainmaster.cli.app import run
+from trainmaster.errors import UsageError
+from trainmaster.spec.shorthand import from_options
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -61,3 +63,20 @@ def test_a_plan_says_what_the_roles_ask_for(invoke: Run) -> None:
         "roles    judge asks for gpus 0, cpus 0.5, memory 1GiB, on the first node",
         "         loader asks for gpus 0, cpus 1.0, on the first node",
     ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "form", "hint"),
+    [
+        ("data", "../data/train.csv", "NAME=PATH", "--data train=../data/train.csv"),
+        ("data", "=/imagenet/", "NAME=PATH", "--data imagenet=/imagenet/"),
+        ("data", "/data/2024-01.csv", "NAME=PATH", "--data NAME=/data/2024-01.csv"),
+        ("data", "", "NAME=PATH", "--data NAME=PATH"),
+        ("params", "lr", "NAME=VALUE", "--param lr=…"),
+        ("tags", "=ada", "NAME=VALUE", "--tag NAME=VALUE"),
+    ],
+)
+def test_a_pair_without_its_name_or_value_is_told_how_it_is_written(option: str, text: str, form: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_options({option: [text]}, ["x"])
+    assert (caught.value.message, caught.value.hint) == (f"{option}: expected {form}, got {text!r}", hint)

@@ -270,23 +270,6 @@ def test_options_that_are_none(options: dict[str, object], message: str) -> None
     assert caught.value.message == message
 
 
-@pytest.mark.parametrize(
-    ("option", "text", "form", "hint"),
-    [
-        ("data", "../data/train.csv", "NAME=PATH", "--data train=../data/train.csv"),
-        ("data", "=/imagenet/", "NAME=PATH", "--data imagenet=/imagenet/"),
-        ("data", "/data/2024-01.csv", "NAME=PATH", "--data NAME=/data/2024-01.csv"),
-        ("data", "", "NAME=PATH", "--data NAME=PATH"),
-        ("params", "lr", "NAME=VALUE", "--param lr=…"),
-        ("tags", "=ada", "NAME=VALUE", "--tag NAME=VALUE"),
-    ],
-)
-def test_a_pair_without_its_name_or_value_is_told_how_it_is_written(option: str, text: str, form: str, hint: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        from_options({option: [text]}, ["x"])
-    assert (caught.value.message, caught.value.hint) == (f"{option}: expected {form}, got {text!r}", hint)
-
-
 def test_the_work_directory_is_beside_the_file(tmp_path, monkeypatch) -> None:
     spec = JobSpec(command="x", workdir="sub")
     monkeypatch.chdir(tmp_path)
