@@ -235,6 +235,12 @@ def test_an_ended_job_is_cancelled_no_more(api: Api) -> None:
     assert refused(api.http.post(f"/jobs/{second}/release"))[:2] == (409, "conflict")
 
 
+def test_nodes_show_their_labels(api: Api) -> None:
+    pool = {"nodes": "node*", "labels": {"zone": "a"}, "node_labels": {"node0": {"rack": "r1"}}}
+    assert api.http.put("/cluster", json={"cluster": {"pools": {"all": pool}}}).status_code == 202
+    assert [node["labels"] for node in api.get("/nodes")["nodes"]] == [{"rack": "r1", "zone": "a"}]
+
+
 def test_nodes_show_what_is_free(api: Api) -> None:
     job = api.submit()
     api.take_up()
@@ -244,6 +250,7 @@ def test_nodes_show_what_is_free(api: Api) -> None:
             "name": "node0", "state": "up", "state_reason": "", "pool": "default", "host": "host", "cpus": 4.0,
             "memory_bytes": NODE.memory_bytes, "devices": [], "counted": {}, "virtual": False,
             "free": {"cpus": 3.0, "memory_bytes": NODE.memory_bytes, "devices": [], "gpus": 0, "counted": {}}, "jobs": [job],
+            "labels": {},
         }
     ]  # fmt: skip
     answer = api.http.post("/nodes/node0/drain", json={"reason": "fan"})

@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from api_server import Api, serving
+from api_server import NODE, Api, serving
 from waiting import deadline
 
 from trainmaster.model import events as ev
 from trainmaster.model.job import Action, Job, Outcome, State, Verdict
-from trainmaster.model.nodes import Allocation, NodeShare
+from trainmaster.model.nodes import Allocation, Device, NodeShare
+from trainmaster.ports.store import NewEvent
 from trainmaster.server.jobs import queue, start_estimates
 
 
@@ -54,7 +56,7 @@ def test_what_max_running_waits_for_is_told(api: Api) -> None:
     assert (api.get(f"/jobs/{job}")["state"], api.get(f"/jobs/{job}")["reason"]) == ("held", text)
     api.take_up()
     assert api.get(f"/jobs/{job}/why")["text"] == now
-    assert [(one["id"], one["reason"]) for one in api.get("/queue")["held"]] == [(job, text)]
+    assert api.get("/queue")["held"] == [{"id": job, "project": "default", "member": user, "reason": text}]
     told = api.get(f"/jobs/{job}")
     assert (told["spec"]["max_running"], told["start"]["max_running"]) == (1, 1)
     assert api.http.post("/jobs", json={"spec": {**spec, "max_running": 0}}).status_code == 422
@@ -137,6 +139,49 @@ def test_a_plan_notes_that_nobody_is_there_with_whom_it_would_be(api: Api) -> No
     assert api.http.post("/plan", json={"spec": spec}).json()["notes"] == [], "that one says the same"
     named = {**spec, "placement": {"with": other}}
     assert api.http.post("/plan", json={"spec": named}).json()["notes"] == [], "and is called so"
+
+
+def test_what_means_nothing_here_is_noted_by_a_plan_and_at_submit(api: Api) -> None:
+    gpus = tuple(Device(number, "h100") for number in range(2))
+    node = replace(NODE, devices=gpus)
+    api.control.commit([NewEvent(None, None, ev.NodeSeen(node))], {}, (node,))
+    deadline(lambda: api.runtime.nodes()[0].devices == gpus, "the node is known")
+    sparse = {"name": "a", "resources": {"gpus": ["h100:1", "v100:2", "h100:4"]}, "placement": {"prefer": "rak", "near": "imagnet"}}
+    notes = [
+        "one of its choices is never taken here: it asks for GPUs of kind v100; those here are of kind h100",
+        "one of its choices is never taken here: it asks for 4 h100 GPUs, 1 CPU on one node; no node has more than 2 h100 GPUs",
+        "placement.prefer: no node has the label 'rak'; there is none",
+        "placement.near: no node has the data 'imagnet'; there is none",
+    ]
+    plain = {"name": "b", "resources": {"gpus": "h100:1"}, "placement": {"prefer": "host", "near": "checkpoint"}}
+    for spec, told in ((sparse, notes), (plain, [])):
+        body = {"spec": {"command": "true", **spec}}
+        assert [api.http.post(path, json=body).json()["notes"] for path in ("/plan", "/jobs")] == [told, told]
+
+
+def test_a_mail_that_the_server_cannot_send_is_noted(api: Api) -> None:
+    told = "notify: nothing is sent to ada@example.com: the server has no mail server: [notify] smtp in server.toml"
+    spec = {"command": "true", "notify": ["ada@example.com", "https://chat.example.com/hook"]}
+    for body in ({"spec": spec}, {"spec": spec, "hold": "held at submit"}):
+        assert [api.http.post(path, json=body).json()["notes"] for path in ("/plan", "/jobs")] == [[told], [told]]
+    assert api.http.post("/jobs", json={"spec": {**spec, "notify": "run:true"}}).json()["notes"] == []
+
+
+def test_node_labels_that_no_node_of_the_pool_gets_are_noted(api: Api) -> None:
+    labels = {"node0": {"rack": "r1"}, "node[45]": {"rack": "r2"}}
+    rules = {"pools": {"all": {"nodes": "node*", "node_labels": labels}}}
+    told = api.http.post("/cluster/plan", json={"cluster": rules}).json()["words"]
+    assert told == ["pool all: node_labels: none of its nodes matches node[45]"]
+
+
+def test_jobs_that_wait_in_a_class_that_is_taken_away_are_noted(api: Api) -> None:
+    both = {"cluster": {"classes": {"nightly": {}, "weekly": {}}}}
+    assert api.http.put("/cluster", json=both).json()["words"] == []
+    first, second = api.submit(**{"class": "nightly"}), api.submit(**{"class": "nightly"})
+    told = f"class nightly is removed, and {first}, {second} wait in it: its jobs get a class's defaults (priority 0)"
+    for ask in (lambda body: api.http.post("/cluster/plan", json=body), lambda body: api.http.put("/cluster", json=body)):
+        assert ask(both).json()["words"] == []
+        assert ask({"cluster": {}}).json()["words"] == [told]
 
 
 def test_maintenance_that_is_over_is_noted(api: Api) -> None:

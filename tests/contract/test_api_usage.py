@@ -95,6 +95,8 @@ def test_a_period_and_what_runs(used: Api) -> None:
     ("query", "message", "hint"),
     [
         ({"by": "projct"}, "there is no heading 'projct'", "did you mean project?"),
+        ({"by": "project,user"}, "there is no heading 'user'", "did you mean member?"),
+        ({"by": "account"}, "there is no heading 'account'", "did you mean project?"),
         ({"by": "xyzzy"}, "there is no heading 'xyzzy'", "one or more of project, member, class, experiment, pool, day, job"),
         ({"by": ""}, "by is empty", "one or more of project, member, class, experiment, pool, day, job"),
         ({"zone": "Mars"}, "there is no time zone 'Mars'", "write UTC, a name such as Europe/Berlin, or +02:00"),

@@ -124,7 +124,7 @@ def test_what_waits_for_somebody_to_act_says_so_and_not_that_many_are_ahead(tm: 
 
 def test_who_is_held_is_said_with_the_way_out(tm: Tm) -> None:
     kept = tm.submit("--name", "kept", "--project", "apart", "--hold", "--", "true")
-    said = f"held, and not in the queue: {kept} (held at submit); release it: tm release {kept}\n"
+    said = f"held, and not in the queue: {kept} of {tm.show(kept)['member']} (held at submit); release it: tm release {kept}\n"
     deadline(lambda: tm.show(kept)["state"] == "held", "control to have looked")
     found = tm("queue", "--project", "apart")
     assert (found.code, found.out, found.err) == (0, "", f"nothing is in the queue\n{said}")

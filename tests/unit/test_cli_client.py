@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from contract_server import serving
 
-from trainmaster.cli.admin.server import exposure
+from trainmaster.cli.admin.server import exposure, stopped
 from trainmaster.cli.app import tm
 from trainmaster.cli.session import Session
 from trainmaster.client.api import Client
@@ -252,3 +252,8 @@ def test_an_answer_nested_too_deep_is_that_of_a_stranger() -> None:
 @pytest.mark.parametrize("url", ["http://[::1]:8470", "http://a_b.example:1/below", "http://10.0.0.1", "http://bücher.example"])
 def test_what_is_a_url(url: str) -> None:
     Connection(url, "")
+
+
+def test_the_server_that_was_stopped_is_named_by_its_home(tmp_path: Path) -> None:
+    assert stopped(Home.default(), False) == f"the server of {tmp_path / 'home'} is stopped"
+    assert stopped(Home.default(), True) == f"the server of {tmp_path / 'home'} is stopped; to manage these jobs again: tm up"

@@ -68,6 +68,20 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
             "error: 'python' is not a spec file\n"
             "  a command goes after --: tm submit -- python train.py   a spec file: tm submit train.yaml\n",
         ),
+        *(
+            (
+                f"run --nodes {span} -- true",
+                f"error: --nodes {span}: a range of nodes is two options\n"
+                "  the smallest and the largest number: --nodes 2 --nodes-max 8\n",
+            )
+            for span in ("2..8", "2-8", "2:8")
+        ),
+        ("run --nodes x", "error: invalid value for '--nodes': 'x' is not a number\n  its options: tm run --help\n"),
+        (
+            "plan --nodes-min 2 -- true",
+            "error: there is no option '--nodes-min': it is --nodes\n"
+            "  the smallest and the largest number: --nodes 2 --nodes-max 8\n",
+        ),
         ("run --nodes", "error: option '--nodes' requires an argument\n  its options: tm run --help\n"),
         ("ps --stat queued", "error: there is no option '--stat'; did you mean '--state'?\n  its options: tm ps --help\n"),
         ("show", "error: missing argument 'JOB'\n  the newest job: tm show @last   all of them: tm ps --all\n"),
@@ -226,6 +240,17 @@ def test_reading_one_job(tm: Tm) -> None:
             "ALSO FREE                                                   JOBS",
             "n0    up     6 of 8     8 of 16 GiB  0 of 1 h100 (stand-in)  "
             "license 1 of 2, disk 64 of 128 GiB, network 60 of 100 Gbps  digits-14",
+        ]
+
+
+def test_nodes_are_listed_with_their_labels(tm: Tm) -> None:
+    node = {**TABLE["GET /nodes"][1]["nodes"][0], "devices": [], "counted": {}}
+    listed = (200, {"nodes": [{**node, "labels": {"rack": "r1", "zone": "a"}}, {**node, "name": "n1", "jobs": [], "labels": {}}]})
+    with serving(lambda asked: listed) as server:
+        assert tm("--server", server.url, "nodes")[1].splitlines() == [
+            "NODE  STATE  CPUS FREE  MEMORY FREE  GPUS FREE  ALSO FREE  LABELS           JOBS",
+            "n0    up     6 of 8     8 of 16 GiB  none       -          rack r1, zone a  digits-14",
+            "n1    up     6 of 8     8 of 16 GiB  none       -          -                -",
         ]
 
 

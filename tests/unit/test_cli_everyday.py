@@ -50,6 +50,15 @@ C = {**A, "id": "c-3", "seq": 3, "state": "queued", "started_s": None, "ended_s"
 C = {**C, "reason": "waiting for\n2 GPUs \x1b[31m学習"}
 
 
+def test_held_jobs_are_listed_with_their_member(invoke: Run) -> None:
+    held = [{"id": f"kept-{n}", "project": "p", "member": member, "reason": "held at submit"} for n, member in ((1, "ada"), (2, ""))]
+    with serving(lambda _: (200, {"jobs": [], "total": 0, "held": held, "now_s": 1.0})) as server:
+        assert invoke("--server", server.url, "queue")[2].splitlines()[1:] == [
+            "held, and not in the queue: kept-1 of ada (held at submit); release it: tm release kept-1",
+            "held, and not in the queue: kept-2 (held at submit); release it: tm release kept-2",
+        ]
+
+
 def listed(asked: list[str]) -> Callable[[Asked], Answer]:
     def answer(request: Asked) -> Answer:
         if request.line.startswith("GET /jobs"):

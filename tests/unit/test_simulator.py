@@ -139,6 +139,15 @@ def test_the_command_prints_a_table_or_json(
         assert "there is no policy ''\n  known: fifo, " in capsys.readouterr().err
 
 
+def test_one_job_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = SWF.splitlines()
+    alone = [line for line in lines if line.startswith(";")] + [line for line in lines if not line.startswith(";")][:1]
+    trace = write(tmp_path / "one.swf", "\n".join(alone) + "\n")
+    assert tm(["simulate", str(trace), "--policy", "fifo", "--report", str(tmp_path / "r")]) == 0
+    assert "fifo: 1 job in " in capsys.readouterr().err
+    assert "1 job, submitted over 0 s" in (tmp_path / "r" / "index.html").read_text()
+
+
 def test_a_terminal_sees_how_far_it_is(tmp_path: Path) -> None:
     """One line: jobs that are over, of all, and the day; nothing where standard error goes elsewhere."""
     trace = write(tmp_path / "small.swf", SWF)

@@ -4,6 +4,7 @@ import pytest
 
 from trainmaster.errors import SpecError
 from trainmaster.spec.document import from_mapping, load_bytes, load_file
+from trainmaster.spec.schema import schema
 
 C = "command: python train.py\n"  # line 1 of most
 
@@ -61,6 +62,7 @@ TABLE = {
     "budget": (C + "budget: 200 USD\n", [("budget", 2, 1, None)]),
     "stages": (C + "stages: {smoke: {steps: 20}}\n", [("stages", 2, 1, None)]),
     "notify": (C + "notify: [failed]\n", [("notify.to[0]", 2, 9, None)]),
+    "nobody is told": (C + "notify: {on: failure}\n", [("notify.on", 2, 14, None)]),
     "secrets": (C + "environment:\n  secrets: [HF_TOKEN]\n", [("environment.secrets", 3, 3, None)]),
     "image": (C + "environment: {image: a}\n", [("environment.image", 2, 15, None)]),
     "interval": (C + "checkpoint: {interval: auto}\n", [("checkpoint.interval", 2, 24, None)]),
@@ -188,6 +190,16 @@ def test_a_range_of_nodes_is_told_where_it_goes(text: str, place: str) -> None:
     column = 10 if place == "elastic" else 20
     form = "from 2 to 8 nodes is written 'elastic: {nodes_min: 2, nodes_max: 8}'"
     assert caught.value.message == f"job.yaml:2:{column}: {place}: {form}"
+
+
+def test_a_second_part_of_a_gpu_is_told_that_the_ranks_share_one() -> None:
+    text = C + "resources: {gpus: 0.5, ranks: 2}\nroles: {a: {command: x, resources: {gpus: 0.25}}}\n"
+    with pytest.raises(SpecError) as caught:
+        load_bytes(text.encode(), "job.yaml")
+    told = "a job may have part of one GPU only: all its ranks share it, or one role has it; ask for whole GPUs instead"
+    assert caught.value.message == f"job.yaml:3:43: roles.a.resources.gpus: {told}"
+    asked = schema()["$defs"]["ResourcesFields"]["properties"]["gpus"]["description"]
+    assert "below 1 a fraction of one GPU, which all ranks share." in asked
 
 
 def test_faults_come_in_the_order_of_the_file() -> None:

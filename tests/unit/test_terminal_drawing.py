@@ -127,6 +127,31 @@ def test_an_attempt_that_goes_on_reaches_to_now() -> None:
     ]
 
 
+def test_nodes_that_do_not_fit_beside_the_bar_stand_below_it() -> None:
+    def drawn(*nodes: str) -> list[str]:
+        one = attempt(1, "succeeded", 100.0, started_s=100.0, ended_s=100.05, nodes=nodes)
+        return timeline.draw(job(one, ended_s=110.0), 110.0, 64)[1:]
+
+    head = "   1 █                     succeeded, ran less than 0.1 s"
+    assert drawn("n1") == [f"{head} on n1"]
+    assert drawn("node1", "node2") == [head, "     on node1, node2"]
+    most = ", ".join(f"node{n}" for n in range(6))
+    assert drawn(*(f"node{n}" for n in range(64))) == [head, f"     on {most} and 58 more"]
+    assert drawn("n" * 70) == [head, f"     on {'n' * 55}…"]
+
+
+def test_what_an_attempt_got_of_its_choices_of_gpus_stands_beside_its_nodes() -> None:
+    first = attempt(1, "restarted", 110.0, ended_s=120.0, choice=0)
+    last = attempt(2, "succeeded", 152.0, ended_s=200.0, choice=1, nodes=["n1", "n2"])
+    choices = [{"gpus": 1, "gpu_share": 0.0, "gpu_kind": "h100"}, {"gpus": 2, "gpu_share": 0.0, "gpu_kind": "a100"}]
+    given = {**job(first, last, ended_s=200.0), "spec": {"resources": {"choices": choices}}}
+    assert timeline.draw(given, 200.0, 64)[1:] == [
+        "   1   ░░                  restarted for 10 s on n0: 1 × h100",
+        "   2           ░░░░░░░░░░  succeeded for 48 s",
+        "     on n1, n2: 2 × a100 each",
+    ]
+
+
 def test_many_attempts_are_drawn_in_part() -> None:
     ended = [attempt(n, "restarted", 100.0 + n, started_s=100.0 + n, ended_s=101.0 + n) for n in range(1, 31)]
     many = job(*ended, ended_s=200.0)

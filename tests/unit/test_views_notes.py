@@ -15,7 +15,7 @@ from trainmaster.model.job import Action, Attempt, Cause, Failure, NodePhase, No
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
 from trainmaster.model.progress import Progress
-from trainmaster.model.spec import CheckpointSpec
+from trainmaster.model.spec import CheckpointSpec, GpuChoice, Resources
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery.resumption import Evidence, Word
 from trainmaster.server.views.resources import advice, attempt_view, counted_anew, notes, pending_job, starting_text
@@ -34,6 +34,13 @@ def test_only_the_last_attempt_that_began_again_has_a_note() -> None:
     taken = replace(taken, spec=replace(taken.spec, checkpoint=CheckpointSpec("out/*", resume_arguments="--load {path}")))
     counts = "it may count its steps from the beginning with the checkpoint loaded"
     assert notes(taken, seen) == [f"{began}checkpoint.resume_arguments were added to its command: {counts}"]
+
+
+def test_an_attempt_says_which_of_its_choices_it_got() -> None:
+    """The kinds and numbers are in the spec."""
+    taken, plain = replace(ATTEMPT, allocation=Allocation((), choice=1)), job()
+    free = replace(plain, spec=replace(plain.spec, resources=Resources(choices=(GpuChoice("h100", 1), GpuChoice("a100", 2)))))
+    assert [attempt_view(one, taken, None)["choice"] for one in (free, plain)] == [1, None]
 
 
 def test_steps_that_fall_back_within_an_attempt_are_told() -> None:

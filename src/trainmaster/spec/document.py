@@ -156,6 +156,10 @@ def _contradictions(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
         message = "has $(…), and no shell runs a command that is a list; {directory} stands for the directory of the checkpoint"
         path = ("checkpoint", "resume_arguments")
         found.append((path, Fault(dotted(path), message, "{path} or {directory}", describe(arguments))))
+    if "on" in fields.notify.model_fields_set and not fields.notify.to:
+        message = "says of what, but not who is told: give 'to' as well (--notify ADDRESS)"
+        path = ("notify", "on")
+        found.append((path, Fault(dotted(path), message, "'to' as well", fields.notify.on)))
     found += _choices(fields)
     found += _sizes(fields)
     known = " or ".join(kind for _, kind in fields.resources.gpus if kind is not None) or None
@@ -191,11 +195,11 @@ def _variables_of_ranks(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
 
 
 def _parts_of_gpus(fields: JobFields) -> list[tuple[FieldPath, Fault]]:
-    """Reject fractions of a GPU for more than one rank or role: the program could not tell them apart."""
+    """Reject a second fraction of a GPU: the job's ranks share one, or one role has it; others could not be told apart."""
     own = min((count for count, _ in fields.resources.gpus if count), default=0)
     asked: list[tuple[FieldPath, float]] = [(("resources", "gpus"), own)]
     asked += [(("roles", name, "resources", "gpus"), role.resources.gpus[0]) for name, role in fields.roles.items()]
-    message = "only one of a job's ranks and roles may have part of a GPU; ask for whole GPUs, or make it a separate job"
+    message = "a job may have part of one GPU only: all its ranks share it, or one role has it; ask for whole GPUs instead"
     return [
         (path, Fault(dotted(path), message, "a whole number", describe(count), "1"))
         for path, count in [(path, count) for path, count in asked if 0 < count < 1][1:]

@@ -46,7 +46,10 @@ _NUMBERS = frozenset(
         "max_running",
     )
 )  # fmt: skip
-_PAIRS = frozenset(("env", "params", "tags", "data", "accelerators", "custom"))
+_PAIRS = {  # option -> flag
+    **{name: f"--{name}" for name in ("env", "data", "custom")},
+    **{f"{name}s": f"--{name}" for name in ("param", "tag", "accelerator")},
+}
 _PAIRS_OF_SCALARS = frozenset(("params", "accelerators", "custom"))
 _SECTIONS = frozenset(("resources", "environment", "metrics"))  # these options may hold the whole section
 
@@ -132,8 +135,19 @@ def _value_of(name: Any, environment: Mapping[str, str]) -> str:
 def _pair(option: str, text: Any) -> tuple[str, str]:
     name, equals, value = str(text).partition("=")
     if not equals or not name:
-        raise UsageError(f"{option}: expected NAME=VALUE, got {str(text)!r}")
+        right = "NAME=PATH" if option == "data" else "NAME=VALUE"
+        raise UsageError(f"{option}: expected {right}, got {str(text)!r}", _meant(option, str(text)))
     return name, value
+
+
+def _meant(option: str, text: str) -> str:
+    """The flag as it may have been meant: a path of data gets the name of its file, a name alone lacks its value."""
+    flag = _PAIRS[option]
+    if option != "data":
+        return f"{flag} {text}=…" if text.isidentifier() else f"{flag} NAME=VALUE"
+    name = text.rstrip("/").rpartition("/")[2].partition(".")[0].lstrip("=")
+    path = text.removeprefix("=")
+    return f"{flag} {name if name.isascii() and name.isidentifier() else 'NAME'}={path or 'PATH'}"
 
 
 def _scalar(text: str) -> Any:

@@ -107,7 +107,7 @@ def down(session: Session, cancelling: bool) -> None:
     if info is not None or (cancelling and home.events_db.exists()):
         left = _running_jobs(session, home, cancelling)
     report = daemons.stop(home)
-    _tell(session, left, report)
+    _tell(session, left, report, home)
     if not report.stopped:
         out.note(f"no server was running on {home.root}" + ("" if home.root.is_dir() else ", which does not exist"))
     _say_other(session, "" if info is None else info.url)
@@ -139,6 +139,7 @@ def _running_jobs(session: Session, home: Home, cancelling: bool) -> list[Row]:
         own = embedded.ensure(home, session.out.note) if cancelling else embedded.attach(home)
         with Client(own.url, own.token, say=session.out.note) as client:
             if cancelling:
+                session.out.note(f"cancelling all jobs of the server of {home.root}")
                 _end_all(client, session)
             return client.jobs(all=1, state=_LIVE)
     except TrainmasterError as error:
@@ -148,7 +149,7 @@ def _running_jobs(session: Session, home: Home, cancelling: bool) -> list[Row]:
         return []
 
 
-def _tell(session: Session, left: list[Row], report: daemons.StopReport) -> None:
+def _tell(session: Session, left: list[Row], report: daemons.StopReport, home: Home) -> None:
     out = session.out
     if out.json:
         out.value({"stopped": list(report.stopped), "killed": list(report.killed), "running": [job["id"] for job in left]})
@@ -159,7 +160,12 @@ def _tell(session: Session, left: list[Row], report: daemons.StopReport) -> None
         for job in left:
             out.data(f"{job['id']} keeps running on {', '.join(job['nodes'])}")
         if report.stopped:
-            out.note("the server is stopped" + ("; to manage these jobs again: tm up" if left else ""))
+            out.note(stopped(home, bool(left)))
+
+
+def stopped(home: Home, working: bool) -> str:
+    """Which server was stopped: one machine may have several. `working`: whether some of its jobs keep running."""
+    return f"the server of {home.root} is stopped" + ("; to manage these jobs again: tm up" if working else "")
 
 
 def _end_all(client: Client, session: Session) -> None:

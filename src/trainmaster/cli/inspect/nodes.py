@@ -9,6 +9,7 @@ from trainmaster.cli.session import NODE, Session, quiet_option, remote
 from trainmaster.client.api import Row
 
 _HEADERS = ("NODE", "STATE", "CPUS FREE", "MEMORY FREE", "GPUS FREE", "ALSO FREE", "JOBS")
+_LABELS = "LABELS"  # a column in front of the last one, if any node has one
 _GPU_HEADERS = ("NODE", "GPU", "KIND", "JOBS", "BUSY", "MEMORY", "HELD, {period}", "BUSY, {period}")
 _SPARE = (5,)  # columns dropped first on a narrow terminal
 _SAID = {
@@ -32,7 +33,7 @@ def nodes(context: click.Context, session: Session) -> None:
 @quiet_option("Print names only.")
 @remote
 def list_nodes(session: Session) -> None:
-    """List the nodes and their free capacity."""
+    """List the nodes, their free capacity and their labels."""
     _list(session)
 
 
@@ -69,8 +70,16 @@ def _list(session: Session) -> None:
     elif out.quiet:
         for node in found:
             out.data(node["name"])
+    elif any(node.get("labels") for node in found):  # a server of an older version does not say
+        rows = [[*cells[:-1], _labels(node), cells[-1]] for node in found for cells in [_row(node)]]
+        out.table((*_HEADERS[:-1], _LABELS, _HEADERS[-1]), rows, state=1, spare=(*_SPARE, len(_HEADERS) - 1))
     else:
         out.table(_HEADERS, [_row(node) for node in found], state=1, spare=_SPARE)
+
+
+def _labels(node: Row) -> str:
+    """`rack r1, zone a`."""
+    return ", ".join(f"{name} {value}" for name, value in (node.get("labels") or {}).items()) or "-"
 
 
 def _kind(device: Row) -> str:

@@ -64,7 +64,8 @@ def queue(session: Session, everything: bool, project: str | None, limit: int) -
 def _held(jobs: list[Row]) -> Iterator[str]:
     """Held jobs, which are not in the queue until they are released."""
     for job in jobs[:_HELD_MAX]:
-        yield f"held, and not in the queue: {job['id']} ({job['reason']}); release it: tm release {job['id']}"
+        whose = f" of {job['member']}" if job.get("member") else ""  # a server of an older version does not say
+        yield f"held, and not in the queue: {job['id']}{whose} ({job['reason']}); release it: tm release {job['id']}"
     if len(jobs) > _HELD_MAX:
         yield "and more held jobs: tm ps --state held"
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 _SCRIPT_MAX_BYTES = 1024 * 1024
 _BARE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
+_SPAN = re.compile(r"([0-9]{1,5}) ?(?:\.\.\.?|-|:) ?([0-9]{1,5})")
+_NODES_MIN, _SIZES = "--nodes-min", "the smallest and the largest number: --nodes {} --nodes-max {}"
 _AFTER_DASHES = "trainmaster.command"  # key in the context: the words after `--`
 
 
@@ -31,8 +34,21 @@ class JobCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            if error.option_name == _NODES_MIN:
+                raise UsageError(f"there is no option {_NODES_MIN!r}: it is --nodes", _SIZES.format("2", "8")) from error
             hint = f"put options of your program after --: tm {ctx.info_name} -- python train.py {error.option_name}"
             raise UsageError(no_such_option(error), hint) from error
+
+
+class _Nodes(click.types.IntParamType):
+    """A number of nodes. A range is rejected with the two options that it is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number. Raises: UsageError for a range, click's errors for anything else."""
+        found = _SPAN.fullmatch(value) if isinstance(value, str) else None
+        if found is not None:
+            raise UsageError(f"--nodes {value}: a range of nodes is two options", _SIZES.format(*found.groups()))
+        return super().convert(value, param, ctx)
 
 
 def _with_unit(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -59,7 +75,7 @@ _JOB_OPTIONS = (
     click.option("--priority", type=int, help="-100 to 100, higher goes first within its class."),
     click.option("--pool", metavar="NAME", help="The pool to take nodes from; default: any."),
     click.option("--choose", type=click.Choice(["finish", "cost"]), help="Between kinds of GPU, choose by end time or cost."),
-    click.option("--nodes", type=int, help="Number of nodes."),
+    click.option("--nodes", type=_Nodes(), help="Number of nodes."),
     click.option("--nodes-max", type=int, help="More nodes, if free at its start and not needed by other jobs."),
     click.option("--gpus", help="GPUs per node: 2, or h100:8; h100:4,a100:8 means any of these."),
     click.option("--cpus", type=float, help="CPU cores per node; the ranks share them as threads."),
@@ -187,7 +203,8 @@ def _draft_of(context: click.Context, words: tuple[str, ...], options: dict[str,
     if command is not None:
         if words:
             raise UsageError(f"both {words[0]!r} and a command after -- are given", "give a FILE, or a COMMAND after --")
-        return draft_command(command, said, in_place, hold)
+        draft = draft_command(command, said, in_place, hold)
+        return draft._replace(notes=left_behind(command, draft.directory)) if "workdir" in said else draft
     if "function" in said and not words:
         return draft_command(None, said, in_place, hold)
     if not words:
@@ -198,6 +215,21 @@ def _draft_of(context: click.Context, words: tuple[str, ...], options: dict[str,
 
     check_params(Path(words[0]), set_params)
     return draft_file(Path(words[0]), said, in_place, hold)
+
+
+def left_behind(command: str | list[str], directory: Path) -> tuple[str, ...]:
+    """A note if the script is here, and not where the command starts: in the work `directory`, which is above this one."""
+    line = command if isinstance(command, str) else shlex.join(command)
+    words = line.split()
+    script = next((word for word in words if word.endswith((".py", ".sh"))), "")
+    if "cd" in words or not os.path.isfile(script) or os.path.exists(directory / script):
+        return ()
+    here, top = Path.cwd(), directory.resolve()
+    if here == top or not here.is_relative_to(top):
+        return ()
+    inside = shlex.quote(str(here.relative_to(top)))
+    started = shlex.quote(f"cd {inside} && {line}")
+    return (f"the command starts in {top}, and {script} is in {inside}: give it as {inside}/{script}, or as {started}",)
 
 
 def _script_of(word: str) -> str | None:

@@ -80,7 +80,8 @@ def _job(found: Row) -> list[str]:
         lines.append(f"code     none copied: it runs in {found['directory']}")
     lines += goes_along.draw(found)
     asked = _asked(spec)
-    lines.append(f"asks for {', '.join(f'{name} {value}' for name, value in asked.items())}")
+    lines.append(f"asks for {_listed(asked)}")
+    lines += [f"{'roles' if not n else '':8} {line}" for n, line in enumerate(_roles(spec))]
     return [*lines, f"limits   {_limits(spec)}"]
 
 
@@ -108,6 +109,17 @@ def _asked(spec: Row) -> Row:
     if most > asked["nodes"]:
         asked["nodes"] = f"{asked['nodes']} to {most}"
     return asked
+
+
+def _roles(spec: Row) -> list[str]:
+    """What each role asks for, besides what the ranks do."""
+    roles = spec.get("roles") or {}
+    return [f"{name} asks for {_listed(role['resources'])}, on the first node" for name, role in roles.items()]
+
+
+def _listed(asked: Row) -> str:
+    """`cpus 0.5, memory 2GiB`."""
+    return ", ".join(f"{name} {value}" for name, value in asked.items())
 
 
 def _cost(cost: Row) -> str:

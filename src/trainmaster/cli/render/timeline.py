@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainmaster.cli.render import human
-from trainmaster.cli.render.table import fit
+from trainmaster.cli.render.table import fit, width_of
 
 _HEAD, _TAIL = 3, 12  # attempts drawn if there are too many
 _BESIDE = 44  # columns beside the bar: the number before it, the end and the nodes after it
@@ -39,13 +39,24 @@ def draw(job: Mapping[str, Any], now_s: float, width: int = 80, glyphs: Glyphs =
     lines = [_axis(begin_s, end_s, bar)]
     if job.get("state") in ("failed", "cancelled") and attempts:
         attempts = [*attempts[:-1], {**attempts[-1], "cause": None}]
+    span = begin_s, end_s
     for attempt in attempts[:_HEAD] if len(attempts) > _HEAD + _TAIL else attempts:
-        lines += _attempt(attempt, (begin_s, end_s), bar, glyphs)
+        lines += _attempt(attempt, _gpus(job, attempt, glyphs), span, bar, glyphs)
     if len(attempts) > _HEAD + _TAIL:
         lines.append(f"  {glyphs.ellipsis}  {len(attempts) - _HEAD - _TAIL} more (tm show {job['id']} --json has all)")
         for attempt in attempts[-_TAIL:]:
-            lines += _attempt(attempt, (begin_s, end_s), bar, glyphs)
+            lines += _attempt(attempt, _gpus(job, attempt, glyphs), span, bar, glyphs)
     return lines
+
+
+def _gpus(job: Mapping[str, Any], attempt: Mapping[str, Any], glyphs: Glyphs) -> str:
+    """What an attempt got of its job's choices of GPUs; empty for a job without a choice."""
+    choice = attempt.get("choice")  # a server of an older version does not say
+    if choice is None:
+        return ""
+    one = job["spec"]["resources"]["choices"][choice]
+    each = " each" if len(attempt.get("nodes") or ()) > 1 else ""
+    return f": {one['gpu_share'] or one['gpus']:g} {glyphs.times} {one['gpu_kind'] or 'GPU'}{each}"
 
 
 def _axis(begin_s: float, end_s: float, bar: int) -> str:
@@ -53,7 +64,7 @@ def _axis(begin_s: float, end_s: float, bar: int) -> str:
     return "     0 s" + right.rjust(bar - 3)
 
 
-def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, glyphs: Glyphs) -> list[str]:
+def _attempt(attempt: Mapping[str, Any], gpus: str, span: tuple[float, float], bar: int, glyphs: Glyphs) -> list[str]:
     begin_s, end_s = span
     placed_s = float(attempt["placed_s"])
     started_s, ended_s = attempt.get("started_s"), attempt.get("ended_s")
@@ -66,14 +77,26 @@ def _attempt(attempt: Mapping[str, Any], span: tuple[float, float], bar: int, gl
     last = max(last, first + 1)
     middle = last if started_s is None else min(max(column(float(started_s)), first), last - 1)
     drawn = " " * first + glyphs.starting * (middle - first) + glyphs.running * (last - middle)
-    where = ", ".join(attempt.get("nodes") or ())
     took = f" for {human.duration(last_s - placed_s)}"
     if started_s is not None:
         ran_s = attempt.get("ran_s")
         took = f", ran {human.duration(last_s - float(started_s) if ran_s is None else float(ran_s))}"
-    head = f"  {attempt['number']:>2} {drawn:<{bar}}  {attempt['state']}{took}" + (f" on {where}" if where else "")
-    width = bar + _BESIDE
-    return [fit(head, width), *(f"     {line}" for line in told(attempt, width - 5))]
+    head, width = f"  {attempt['number']:>2} {drawn:<{bar}}  {attempt['state']}{took}", bar + _BESIDE
+    nodes: Sequence[str] = attempt.get("nodes") or ()
+    where = f" on {', '.join(nodes)}{gpus}" if nodes else ""
+    beside = not nodes or width_of(head + where) <= width
+    below = [] if beside else [_where(nodes, gpus, width - 5)]  # never cut to nothing
+    return [fit(head + where if beside else head, width), *(f"     {line}" for line in (*below, *told(attempt, width - 5)))]
+
+
+def _where(nodes: Sequence[str], gpus: str, width: int) -> str:
+    """The nodes, as many as fit into a line of `width` columns, and how many more there are."""
+    for count in range(min(len(nodes), width), 0, -1):
+        more = f" and {len(nodes) - count} more" if count < len(nodes) else ""
+        line = f"on {', '.join(nodes[:count])}{more}{gpus}"
+        if width_of(line) <= width:
+            return line
+    return fit(line, width)
 
 
 def resumed_line(attempt: Mapping[str, Any]) -> str:

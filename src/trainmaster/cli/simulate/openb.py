@@ -47,7 +47,7 @@ def openb(session: Session, /, nodes: Path, pods: Path, demand: float, **options
     for name in names:
         with click.progressbar(wanted, label=name, file=sys.stderr, hidden=hidden, show_pos=True) as seeds:
             found.append(simulator.fill(workload, name, demand, seeds))
-        session.out.note(f"{name}: {found[-1].jobs:,} pods in {found[-1].seconds:.1f} s")
+        session.out.note(f"{name}: {found[-1].jobs:,} pod{'s' * (found[-1].jobs != 1)} in {found[-1].seconds:.1f} s")
     if session.out.json:
         session.out.value([asdict(one) for one in found])
         return

@@ -214,7 +214,7 @@ def _run(session: Session, case: "Case") -> "Result":
     one = found.measures
     part = f", {one.eta_seconds:.1f} s of it for start estimates" if case.estimates else ""
     left = f"; {human.plural(one.never, 'job')} never started" if one.never else ""
-    session.out.note(f"{case.label}: {one.jobs:,} jobs in {one.seconds:.1f} s{part}{left}")
+    session.out.note(f"{case.label}: {one.jobs:,} job{'s' * (one.jobs != 1)} in {one.seconds:.1f} s{part}{left}")
     return found
 
 

@@ -67,7 +67,8 @@ def story(cases: Sequence[Case], results: Sequence[Result], differences: Sequenc
 def _facts(cases: Sequence[Case]) -> list[str]:
     now, then, settings = cases[0].trace, cases[-1].trace, cases[-1].settings
     last_s = now.arrivals[-1].submit_s - now.arrivals[0].submit_s
-    told = [f"{len(now.arrivals):,} jobs, submitted over {span(last_s)}; {_OURS}, on {described(now.sites)}."]
+    jobs = f"{len(now.arrivals):,} job{'s' * (len(now.arrivals) != 1)}"
+    told = [f"{jobs}, submitted over {span(last_s)}; {_OURS}, on {described(now.sites)}."]
     if then.sites != now.sites:
         told.append(f"Then: on {described(then.sites)}.")
     assumed = [f"each preemption makes a job do {settings.preemption_cost_s:g} s again"]

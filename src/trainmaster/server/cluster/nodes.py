@@ -13,6 +13,7 @@ from trainmaster.model.nodes import NodeState
 from trainmaster.ports.store import JobQuery, NewRow
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import idempotency_key
+from trainmaster.server.jobs.admission import present
 from trainmaster.server.jobs.holding import asked
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import described, models
@@ -28,10 +29,14 @@ _ASKING = described.asking(models.Asked, models.NodeTaken)
 
 @router.get("/nodes", summary="List nodes", response_model=None, responses=described.answers(models.NodeList))
 def list_nodes(request: Request) -> bodies.Json:
-    """Every node with its free capacity and its jobs. A node that is gone is listed as long as it has jobs."""
-    events = runtime.of(request).services.events
+    """Every node with its free capacity, jobs and labels. A node that is gone is listed as long as it has jobs."""
+    api = runtime.of(request)
+    events, rules = api.services.events, present(api)
     live = events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
-    seen = [resources.node_view(node, live) for node in events.nodes()]
+    seen = [
+        {**resources.node_view(node, live), "labels": dict(rules.pool_of(node.name, node.pool).labels_of(node.name))}
+        for node in events.nodes()
+    ]
     return bodies.Json({"nodes": [node for node in seen if node["jobs"] or node["state"] != NodeState.GONE.value]})
 
 

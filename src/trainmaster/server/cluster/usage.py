@@ -18,6 +18,10 @@ from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import described
 from trainmaster.spec.cluster.zones import zone_of
 
+_HABITS = {  # words of other systems
+    **dict.fromkeys(("user", "owner"), "member"), **dict.fromkeys(("account", "team"), "project"), "partition": "pool",
+}  # fmt: skip
+
 router = APIRouter(tags=["usage"])
 
 
@@ -88,7 +92,7 @@ def _headings(text: str) -> tuple[str, ...]:
     by = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
     for name in by:
         if name not in BY:
-            near = get_close_matches(name, BY, n=1)
+            near = [_HABITS[name]] if name in _HABITS else get_close_matches(name, BY, n=1)
             message = f"there is no heading {name[:40]!r}" if name else "by is empty"
             raise UsageError(message, f"did you mean {near[0]}?" if near else f"one or more of {', '.join(BY)}")
     return by

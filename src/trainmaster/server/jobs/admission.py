@@ -1,13 +1,19 @@
-"""Checks jobs against the cluster configuration: known class and pool, the right to call a job urgent."""
+"""Checks jobs against the cluster configuration: class and pool, the right to be urgent, what means nothing there."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trainmaster.errors import ConflictError, UsageError
-from trainmaster.model.cluster import Cluster, Project
+from trainmaster.model.cluster import Cluster, Project, matches
 from trainmaster.model.commands import ConfigureCluster
 from trainmaster.model.nodes import Node, NodeState
+from trainmaster.model.options.notify_targets import kind_of
 from trainmaster.model.spec import JobSpec, Urgency
+from trainmaster.scheduling.domains import unlabelled
+from trainmaster.scheduling.explain import grouped, impossible
+from trainmaster.scheduling.nouns import asks, sites_of
 from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.server.jobs.deliveries import NO_MAIL
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.spec.cluster.windows import span_text
 from trainmaster.spec.faults import nearest
@@ -53,7 +59,32 @@ def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
     return UsageError(f"there is no {what} {name!r} here; {known}", _READ)
 
 
-def unconfigured(api: Runtime, project: str) -> list[str]:
+def meaningless(api: Runtime, spec: JobSpec) -> list[str]:
+    """Notes on what is in a spec and has no effect here, though the job may start: most of it may be misspelled."""
+    found = _nowhere(api, spec, api.rules())
+    if found:
+        found = _nowhere(api, spec, present(api))  # the labels may have changed a moment ago
+    return [*_unconfigured(api, spec.project), *found, *_unmailed(api, spec)]
+
+
+def _unmailed(api: Runtime, spec: JobSpec) -> list[str]:
+    """Who is not told of its end because the server cannot send mail."""
+    mails = [] if api.services.configuration.notify.smtp else [to for to in spec.notify.to if kind_of(to) == "mail"]
+    return [f"notify: nothing is sent to {', '.join(mails)}: {NO_MAIL}"] if mails else []
+
+
+def _nowhere(api: Runtime, spec: JobSpec, rules: Cluster) -> list[str]:
+    """What no node has: some of its choices of GPUs (a job is refused if that holds of all), labels, data."""
+    sites = sites_of(api.nodes(), rules, time.time())
+    if not sites:
+        return []
+    groups = grouped(sites)
+    lacking = [impossible(ask, groups) for ask in asks(spec)]
+    idle = [f"one of its choices is never taken here: it {text}" for text in lacking if text and None in lacking]
+    return [*idle, *unlabelled(spec.placement, [site.labels for site in sites])]
+
+
+def _unconfigured(api: Runtime, project: str) -> list[str]:
     """A note if the cluster or server configuration names projects, and not this one: it may be misspelled."""
     names = list(dict.fromkeys([*(one.name for one in api.rules().projects), *api.services.configuration.projects]))
     if not names or project in (*names, "default"):
@@ -110,6 +141,11 @@ def unkept(rules: Cluster, nodes: Sequence[Node]) -> Iterator[str]:
     for pool in rules.pools:
         if pool.nodes and pool.name not in pooled:
             yield f"pool {pool.name}: no node matches {', '.join(pool.nodes)} and is in no earlier pool"
+            continue
+        members = [node.name for node in known if rules.pool_of(node.name, node.pool).name == pool.name]
+        for pattern, _ in pool.node_labels:
+            if nodes and not any(matches((pattern,), name) for name in members):
+                yield f"pool {pool.name}: node_labels: none of its nodes matches {pattern}"
     away = [node for node in nodes if node.state is not NodeState.UP]
     here, whole = _capacity(node for node in nodes if node.state is NodeState.UP), _capacity(nodes)
     for resource in dict.fromkeys(name for project in rules.projects for name, quota in project.quotas if not quota.guarantee):

@@ -20,6 +20,7 @@ from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Reque
 from trainmaster.configuration import NotifySettings
 from trainmaster.model.options.notify_targets import MAILTO, RUN, kind_of
 
+NO_MAIL = "the server has no mail server: [notify] smtp in server.toml"
 SEND_S, COMMAND_S = 10.0, 60.0
 _SAID_MAX = 300  # characters of a command's last output
 _KEPT_BYTES, _BLOCK_BYTES, _LOOK_MS = 4096, 65536, 20
@@ -108,7 +109,7 @@ def _cut_after(seconds: float, connections: list[HTTPConnection]) -> Iterator[th
 
 def _mail(address: str, message: Mapping[str, Any], settings: NotifySettings) -> str | None:
     if settings.smtp is None:
-        return "the server has no mail server: [notify] smtp in server.toml"
+        return NO_MAIL
     mail = EmailMessage()
     mail["From"], mail["To"] = settings.sender or f"trainmaster@{os.uname().nodename}", address
     mail["Subject"] = " ".join(str(message["text"]).split())[:200]

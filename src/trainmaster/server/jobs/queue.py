@@ -14,7 +14,6 @@ from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import InboxRow, JobQuery, NewRow
 from trainmaster.scheduling.cycle import Carry, cycle
-from trainmaster.scheduling.domains import unlabelled
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.nouns import accounts, allocation
 from trainmaster.scheduling.nouns import snapshot as world
@@ -29,7 +28,7 @@ from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NUMBER_MAX, Text
 from trainmaster.server.http.unchanged import path_and_query
 from trainmaster.server.jobs import forecasting, start_waits
-from trainmaster.server.jobs.admission import delayed_by, present, unconfigured
+from trainmaster.server.jobs.admission import delayed_by, meaningless, present
 from trainmaster.server.jobs.start_estimates import StartEstimates, estimates_of
 from trainmaster.server.jobs.submit import ONE, row_of, ruled_out
 from trainmaster.server.runtime import runtime
@@ -135,7 +134,9 @@ def show_queue(request: Request, query: Annotated[Page, Depends()]) -> bodies.Js
     waiting, asked = waiting_jobs(api), path_and_query(request)
     now_s, total, rows = _listed(api, estimates, snapshot_of(api, waiting), query, asked) if waiting else (time.time(), 0, [])
     kept = page(api, JobQuery(states=(State.HELD,), project=query.project, limit=query.limit))
-    held = [{"id": one.job.id, "project": one.job.spec.project, "reason": one.reason} for one in kept]
+    held = [
+        {"id": one.job.id, "project": one.job.spec.project, "member": one.job.owner, "reason": one.reason} for one in kept
+    ]
     return bodies.Json({"jobs": rows, "total": total, "held": held, "now_s": now_s})
 
 
@@ -196,7 +197,7 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
     if job.state is State.HELD:
         held = f"it would be held: {start_waits.outlook(api, job) if job.blocked and not job.hold else job.reason}"
         nothing: View = dict.fromkeys(("placement", "position", "eta_s", "cost"))
-        found: View = {**nothing, "reason": held, "delays": [], "notes": []}
+        found: View = {**nothing, "reason": held, "delays": [], "notes": meaningless(api, job.spec)}
     else:
         seen = snapshot(api, (job,))
         policy = chosen(seen.rules)
@@ -222,11 +223,7 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
             "eta_s": forecasting.waits_view(waits, known),
             "cost": forecasting.cost(seen, policy, known.lifetimes, mine),
             "delays": forecasting.delays(seen, policy, known.lifetimes, mine),
-            "notes": [
-                *unconfigured(api, job.spec.project),
-                *unlabelled(job.spec.placement, [site.labels for site in seen.sites]),
-                *_lonely(seen, mine),
-            ],
+            "notes": [*meaningless(api, job.spec), *_lonely(seen, mine)],
         }  # fmt: skip
     code = {"files": job.code.files, "bytes": job.code.bytes}
     return {**found, "spec": to_mapping(redaction.shown(job.spec)), "code": code}

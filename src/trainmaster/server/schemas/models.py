@@ -175,6 +175,7 @@ class AttemptView(Described):
     resumed_because: list[str] = Field(description="what was seen of it, as clauses; more while it runs")
     nodes: list[str]
     devices: list[list[int]]
+    choice: int | None = Field(description="index of what it got in `spec.resources.choices`; null: it has no choice of GPUs")
     verdict: dict[str, Any] | None
     last_lines: list[str]
 
@@ -286,7 +287,7 @@ class NodeList(Described):
     """The nodes, by name."""
 
     nodes: list[dict[str, Any]] = Field(
-        description="name state state_reason pool host cpus memory_bytes devices counted virtual free jobs"
+        description="name state state_reason pool host cpus memory_bytes devices counted virtual free jobs labels"
     )
 
 

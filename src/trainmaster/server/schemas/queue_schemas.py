@@ -39,6 +39,7 @@ class HeldJob(Described):
 
     id: str
     project: str
+    member: str
     reason: str = Field(examples=["held by ann: until the data is there"])
 
 

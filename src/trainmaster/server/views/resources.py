@@ -234,6 +234,7 @@ def attempt_view(job: Job, attempt: Attempt, seen: resumption.Evidence | None) -
         "resumed_because": list(seen.because) if seen is not None else [],
         "nodes": _node_names(attempt),
         "devices": [list(share.devices) for share in attempt.allocation.shares],
+        "choice": attempt.allocation.choice if job.spec.resources.choices else None,
         "verdict": (
             {
                 "action": verdict.action.value,

@@ -119,7 +119,7 @@ class ResourcesFields(RoleResourcesFields):
 
     gpus: Choices = Field(  # type: ignore[assignment]
         default=((0, None),),
-        description="GPUs per node: a number, or a kind and a number; below 1 a fraction of one GPU. "
+        description="GPUs per node: a number, or a kind and a number; below 1 a fraction of one GPU, which all ranks share. "
         "A list of kinds and numbers means any one of them.",
         examples=[2, "h100:8", 0.25, ["h100:4", "a100:8"]],
     )
