@@ -30,8 +30,8 @@ class Session:
         return self._client
 
     def client(self, start: bool = False) -> Client:
-        """The client. With `start`, start this machine's own server if no other is configured: for commands that change
-        something. Commands that only read start none."""
+        """The client. With `start`, start this machine's own server if no other is configured: for commands that
+        change jobs. Commands that read or administer start none: that of another home would obey without effect."""
         if self._client is None:
             self._client = Client(self.server, start=start, say=self.out.note)
             if (context := click.get_current_context(silent=True)) is not None:

@@ -29,7 +29,7 @@ def token() -> None:
 def create(session: Session, name: str, role: str, expires: str | None) -> None:
     """Create a token for NAME. It is printed once; the server stores only a digest, so it cannot be shown again."""
     expires_s = None if expires is None else times.seconds(expires, "--expires", "write 12h or 30d")
-    client, out = session.client(start=True), session.out
+    client, out = session.client(), session.out
     made = client.create_token(name, role, expires_s)
     if out.json:
         out.value(made)
@@ -66,7 +66,7 @@ def list_tokens(session: Session) -> None:
 @remote
 def revoke(session: Session, name: str) -> None:
     """Revoke the token of NAME: it is invalid from the next request on. The member's jobs continue."""
-    answer, out = session.client(start=True).revoke_token(name), session.out
+    answer, out = session.client().revoke_token(name), session.out
     if out.json:
         out.value(answer)
     else:

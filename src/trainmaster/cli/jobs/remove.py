@@ -54,7 +54,8 @@ def prune(session: Session, older_than: str, kinds: tuple[str, ...], dry_run: bo
 
     KIND is work, logs, checkpoints, artifacts or metrics. It affects only jobs that you may change; their record stays.
     """
-    client, age_s = session.client(start=not dry_run), times.seconds(older_than, "--older-than", "write 90m, 24h or 30d")
+    age_s = times.seconds(older_than, "--older-than", "write 90m, 24h or 30d")
+    client = session.client(start=not dry_run)
     found = client.disk.prune(age_s, kinds, dry_run=True, **which)
     if _agreed(session, found["jobs"], dry_run, yes):
         client.disk.remove([row["id"] for row in found["jobs"]], kinds or ("work", "logs"))
