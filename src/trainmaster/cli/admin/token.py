@@ -5,13 +5,14 @@ import time
 import click
 
 from trainmaster.cli.render import human, times
-from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.cli.session import Noun, Session, quiet_option, remote
 from trainmaster.client.api import Row
 
+_ALSO = {"rm": "revoke", "remove": "revoke", "delete": "revoke", "add": "create", "new": "create", "ls": "list"}
 _HEADERS = ("NAME", "ROLE", "GIVEN OUT", "BY", "EXPIRES")
 
 
-@click.group()
+@click.group(cls=Noun, also=_ALSO)
 def token() -> None:
     """Manage access tokens: create, list, revoke. For administrators.
 
