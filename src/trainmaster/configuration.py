@@ -21,6 +21,7 @@ from trainmaster.home import Home
 
 SYSTEM_FILE = Path("/etc/trainmaster/server.toml")
 SINKS = ("mlflow", "tensorboard", "wandb")
+_URL = re.compile(r"[a-z][a-z0-9+.:_-]*://\S")  # also fsspec's chains: dir::file:///data
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +182,17 @@ def _strings(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def _is_store(url: str) -> bool:
+    """Whether `[storage] url` names a place: a mistyped URL would be a directory of that name in the home."""
+    without_bucket = url.startswith(("s3:///", "s3a:///"))
+    return url.startswith("/") or (_URL.match(url) is not None and not without_bucket)
+
+
 def _table(value: object, kind: Any) -> bool:
     return isinstance(value, dict) and all(_number(item) and isinstance(item, kind) for item in value.values())
 
 
+_STORES = "write /data/trainmaster, s3://BUCKET/PREFIX or the URL of another file system of fsspec, in lower case"
 _EXPECTED: dict[str, tuple[str, Callable[[object], bool]]] = {
     "str | None": ("a string", lambda value: isinstance(value, str)),
     "float": ("a number of at least 0", _number),
@@ -244,6 +252,8 @@ class _Reader:
                 near = difflib.get_close_matches(unknown[0], SINKS, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(SINKS)}"
                 raise self.fault((*where, name), f"there is no sink {unknown[0]!r}", hint)
+        if (*where, name) == ("storage", "url") and not _is_store(found):
+            raise self.fault((*where, name), f"{found!r} is neither an absolute path nor a URL", _STORES)
         return tuple(found) if isinstance(found, list) else found
 
     def fault(self, key: tuple[str, ...], what: str, hint: str) -> UsageError:

@@ -79,6 +79,7 @@ def test_a_job_that_may_hang_is_seen_wherever_jobs_are_looked_at(api: Api) -> No
         gauge = 'trainmaster_job_stalled{job="train-1"} 1.0' in api.http.get("/metrics").text
         return listed["stalled"], cells(listed, 0.0)[-1], gauge, [one["text"] for one in shown["troubles"]]
 
+    assert "trainmaster_job_stalled 1 for a job that may hang; absent for all others" in api.http.get("/metrics").text
     api.control.record("train-1", ev.NodeStarted(1, 0))
     assert seen() == (None, "node0", False, [])
     api.control.record("train-1", ev.Warned(1, 0, STALLED, text, 2))

@@ -122,6 +122,17 @@ def test_artifacts_come_as_they_were_kept(api: Api) -> None:
     assert api.http.get(f"/jobs/{job}/artifacts/%2e%2e/%2e%2e/token").status_code == 404
 
 
+def test_an_artifact_that_the_store_lost_is_told_with_what_to_do(api: Api) -> None:
+    job = api.submit()
+    api.take_up()
+    kept = ev.ArtifactKept(1, 0, Artifact("out/a.txt", "ab" * 32, 5, 1))
+    api.control.record(job, ev.Placed(1, ALLOCATION), ev.NodeStarted(1, 0), kept)
+    answer = api.http.get(f"/jobs/{job}/artifacts/out/a.txt")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["message"]) == (404, f"the store does not have the artifact 'out/a.txt' of {job}")
+    assert error["hint"].endswith("an administrator looks: tm storage verify")
+
+
 def stored_code(api: Api, **files: bytes) -> dict[str, Any]:
     entries: list[Any] = []
     for name, data in sorted(files.items()):

@@ -44,6 +44,13 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
+def test_who_has_an_unknown_token_is_told_what_to_do(api: Api) -> None:
+    answer = acting(api, "tm_nobodys").get("/jobs")
+    error = answer.json()["error"]
+    assert (refused(answer), error["message"]) == ((401, "authentication"), "the server does not know this token")
+    assert error["hint"] == "it was revoked, or is another server's; an administrator makes another one: tm token create NAME"
+
+
 def flat(routes: Iterable[Any]) -> Iterator[Route]:
     for route in routes:
         if isinstance(route, Route):

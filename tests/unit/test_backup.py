@@ -14,6 +14,7 @@ from control_server import KEY, Server, staged
 
 from trainmaster import backup as copies
 from trainmaster import compose, troubles
+from trainmaster.cli.app import run
 from trainmaster.engines.local.attempts import Attempts
 from trainmaster.engines.local.cgroups import Cgroups
 from trainmaster.engines.local.observing import Observer
@@ -105,6 +106,15 @@ def test_a_copy_of_a_running_server_is_brought_back_on_an_empty_machine(server: 
     job = again.job()
     assert job.attempt is not None
     assert (job.state, job.attempt.number, job.attempt.resume) == (State.STARTING, 2, ("0001-5",))
+
+
+def test_a_backup_says_how_it_is_restored(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINMASTER_HOME", str(server.home.root))
+    monkeypatch.chdir(tmp_path)
+    assert run(["backup", "a copy"]) == 0
+    assert capsys.readouterr().err.endswith(f"to restore it into an empty home: tm restore '{tmp_path}/a copy'\n")
 
 
 def test_a_server_and_what_was_restored_of_it_do_not_run_side_by_side(server: Server, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from trainmaster.cli.app import tm
 from trainmaster.cli.session import Session
 from trainmaster.client.api import Client
 from trainmaster.client.connection import BY_CODE, Call, Connection, Patience, refusal
+from trainmaster.client.embedded import stays
 from trainmaster.client.metric_table import metrics_table
 from trainmaster.client.settings import Target, code_paths, configured
 from trainmaster.errors import (
@@ -157,6 +158,19 @@ def test_a_token_goes_to_no_server_that_only_a_projects_file_names(monkeypatch: 
     own.unlink()
     monkeypatch.setenv("TRAINMASTER_SERVER", "https://evil.example")
     assert configured() == Target("https://evil.example", "v", "$TRAINMASTER_SERVER")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "it stays until: tm down"),
+        ("idle_stop_s = 0\n", "it stays until: tm down"),
+        ("idle_stop_s = 5\n", "it stops after 5 s without requests and unfinished jobs"),
+    ],
+)
+def test_a_server_that_was_started_says_how_long_it_stays(tmp_path: Path, text: str, told: str) -> None:
+    write(tmp_path / "home/server.toml", text)
+    assert stays(Home(tmp_path / "home")) == told
 
 
 def test_a_token_over_plain_http_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

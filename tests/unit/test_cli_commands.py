@@ -101,6 +101,9 @@ def test_every_command_loads_and_has_help(tm: Tm) -> None:
             "token create a --role member --role admin",
             "error: --role is given more than once\n  it has one value: give it once\n",
         ),
+        ("token rm ada", "error: there is no command 'tm token rm'\n  use: tm token revoke\n"),
+        ("checkpoints x", "error: there is no command 'checkpoints'\n  use: tm show JOB\n"),
+        ("rm x --only work,logs", "error: --only has one kind, not 'work,logs'\n  repeat it: --only work --only logs\n"),
         (
             "run a.yaml -- python x.py",
             "error: both 'a.yaml' and a command after -- are given\n  give a FILE, or a COMMAND after --\n",

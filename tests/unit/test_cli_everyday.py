@@ -298,9 +298,10 @@ def test_an_older_server_cannot_select_by_time(invoke: Run) -> None:
     "command",
     ["ps", "show x", "why x", "logs x", "queue", "top", "nodes", "usage", "compare x y", "artifacts x", "get x", "get-spec x", "wait x",
      "export", "policy", "storage", "token list", "note --list", "metrics x", "gpus", "storage gc --dry-run", "rm x --dry-run",
-     "prune --dry-run", "plan cluster.yaml"],
+     "prune --dry-run", "plan cluster.yaml", "token create x", "token revoke x", "storage gc", "storage verify", "apply cluster.yaml",
+     "nodes drain x", "nodes resume x", "nodes lost x"],
 )  # fmt: skip
-def test_commands_that_read_start_no_server(invoke: Run, tmp_path: Path, command: str) -> None:
+def test_commands_that_read_or_administer_start_no_server(invoke: Run, tmp_path: Path, command: str) -> None:
     home = tmp_path / "home"
     (tmp_path / "cluster.yaml").write_text("pools: {a: {nodes: [n0]}}\n")
     code, out, said = invoke(*command.split())
@@ -371,6 +372,19 @@ def test_a_time_limit_needs_a_unit(invoke: Run, given: str, code: int) -> None:
             f"error: --time-limit {number}: {number} of what?\n"
             f"  minutes: --time-limit {number}m  hours: {number}h  seconds: {number}s\n"
         )
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("prune --older-than 7", "--older-than: 7 of what?; did you mean '7d'?\n  write 90m, 24h or 30d"),
+        ("storage gc --grace 7", "--grace: 7 of what?; did you mean '7d'?\n  write 90m, 24h or 7d"),
+        ("token create x --expires 30", "--expires: 30 of what?; did you mean '30d'?\n  write 12h or 30d"),
+        ("cancel x --grace 1.5", "--grace: 1.5 of what?; did you mean '1.5s'?\n  such as --grace 5s, or --now to kill at once"),
+    ],
+)
+def test_every_duration_needs_a_unit(invoke: Run, line: str, told: str) -> None:
+    assert invoke(*line.split(), "--server", "http://127.0.0.1:9") == (2, "", f"error: {told}\n")
 
 
 def test_help_and_version_are_commands(invoke: Run) -> None:

@@ -132,6 +132,8 @@ def test_times_are_understood(text: str, expected_s: float) -> None:
     ("text", "message"),
     [
         ("30", "--since: 30 of what?; did you mean '30d'?"),
+        ("0", "--since: 0 of what?; did you mean '0d'?"),
+        ("1.5", "--since: 1.5 of what?; did you mean '1.5d'?"),
         ("", "--since: '' is neither a time nor how long ago"),
         ("tomorrow", "--since: 'tomorrow' is neither a time nor how long ago"),
         ("2026-13-01", "--since: there is no day or time '2026-13-01'"),

@@ -42,11 +42,17 @@ sinks = ["tensorboard", "wandb"]
     [
         ("[storage]\nurl = 3\n", "server.toml:2: storage.url: expected a string, found 3"),
         ("\n[storag]\n", "server.toml:2: storag: there is no such setting"),
-        ("[storage]\nurl='a'\n[projects.vision]\nrequired_tag = []\n", "server.toml:4: projects.vision.required_tag: there is"),
+        ("[storage]\nurl='/a'\n[projects.vision]\nrequired_tag = []\n", "server.toml:4: projects.vision.required_tag: there is"),
         ("[tracking]\nsinks = ['mlflo']\n", "server.toml:2: tracking.sinks: there is no sink 'mlflo'"),
         ("storage = 1\n", "server.toml:1: storage: expected a table"),
         ("idle_stop_s = true\n", "server.toml:1: idle_stop_s: expected a number"),
         ("[nodes]\naccelerators = {tpu = 1.5}\n", "server.toml:2: nodes.accelerators: expected a table of whole numbers"),
+        ("[storage]\n\nurl = 's3:/my-bucket'\n", "server.toml:3: storage.url: 's3:/my-bucket' is neither an absolute path nor a URL"),
+        ("storage.url = 'S3//x/y'\n", "server.toml:1: storage.url: 'S3//x/y' is neither"),
+        ("[storage]\nurl = 'blobs'\n", "server.toml:2: storage.url: 'blobs' is neither"),
+        ("[storage]\nurl = 'S3://x/y'\n", "server.toml:2: storage.url: 'S3://x/y' is neither"),
+        ("[storage]\nurl = 's3:///x'\n", "server.toml:2: storage.url: 's3:///x' is neither"),
+        ("[storage]\nurl = ''\n", "server.toml:2: storage.url: '' is neither"),
         ("[nodes\n", "server.toml: Expected ']'"),
     ],
 )
@@ -55,6 +61,11 @@ def test_a_wrong_file_says_where(text: str, said: str) -> None:
         parse(text, FILE)
     assert said in str(caught.value)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("url", ["/data", "s3://b", "s3a://b/p", "file:///data", "dir::file:///data", "gs://b/p", "memory://x"])
+def test_a_store_is_a_directory_or_a_url(url: str) -> None:
+    assert parse(f"[storage]\nurl = '{url}'\n", FILE).storage.url == url
 
 
 def test_a_server_that_runs_mlflow_mirrors_every_project_that_does_not_name_its_trackers(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_home_that_lost_its_log_is_refused(tmp_path: Path, emptied: bool) -> N
     for _ in range(2):  # nothing that was done makes it acceptable
         with pytest.raises(OperationError, match=r"has lost its log: .*home.json, metrics.db are not\. No agent runs") as refused:
             migrate(home)
-        assert "tm restore" in refused.value.hint
+        assert "move the whole home aside and restore a backup (tm restore FOLDER)" in refused.value.hint
         assert "tm up --new-log" in refused.value.hint
     assert not home.inbox_db.exists()
 

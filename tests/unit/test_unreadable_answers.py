@@ -142,6 +142,20 @@ def test_a_token_that_cannot_be_sent(token: str, code: int, capsys: pytest.Captu
     assert token not in said
 
 
+def test_who_has_no_token_is_told_where_to_put_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    error = {"code": "authentication", "message": "this needs a token", "hint": "send 'Authorization: Bearer <token>'"}
+    with serving(lambda _: (401, {"error": error})) as server:
+        monkeypatch.delenv("TRAINMASTER_TOKEN", raising=False)
+        assert run(["ps", "--server", server.url]) == 4
+        assert capsys.readouterr().err == (
+            "error: this needs a token\n  set TRAINMASTER_TOKEN, or write the token into ~/.config/trainmaster/trainmaster.toml; "
+            "an administrator makes one: tm token create NAME\n"
+        )
+        monkeypatch.setenv("TRAINMASTER_TOKEN", "one")
+        assert run(["ps", "--server", server.url]) == 4
+        assert "send 'Authorization" in capsys.readouterr().err, "the server's own words"
+
+
 def test_a_key_or_a_path_that_cannot_be_sent() -> None:
     with serving(lambda _: (200, {})) as server:
         for key in ("\u20ac", "a\nb"):

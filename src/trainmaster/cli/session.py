@@ -1,7 +1,8 @@
 """State that all commands share: common options (`--json`, `-q`, `--server`), output and client."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -30,8 +31,8 @@ class Session:
         return self._client
 
     def client(self, start: bool = False) -> Client:
-        """The client. With `start`, start this machine's own server if no other is configured: for commands that change
-        something. Commands that only read start none."""
+        """The client. With `start`, start this machine's own server if no other is configured: for commands that
+        change jobs. Commands that read or administer start none: that of another home would obey without effect."""
         if self._client is None:
             self._client = Client(self.server, start=start, say=self.out.note)
             if (context := click.get_current_context(silent=True)) is not None:
@@ -63,6 +64,21 @@ class _CompletedName(click.types.StringParamType):
 
 
 JOB, NODE = _CompletedName("jobs"), _CompletedName("nodes")
+
+
+class Noun(click.Group):
+    """A group of verbs. `also`: the verb that is meant by a word of other programs."""
+
+    def __init__(self, *arguments: Any, also: Mapping[str, str] = MappingProxyType({}), **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._also = also
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb. Raises: UsageError with the verb for a word of other programs."""
+        if args[0] in self._also:
+            path = ctx.command_path
+            raise UsageError(f"there is no command '{path} {args[0]}'", f"use: {path} {self._also[args[0]]}")
+        return super().resolve_command(ctx, args)
 
 
 def _json(context: click.Context, _: click.Parameter, given: bool) -> None:

@@ -29,7 +29,7 @@ ELSEWHERE = {
     **dict.fromkeys(("login", "auth"), "token create"),
     "sacct": "ps --all --wide",
     "sprio": "queue",
-    "events": "show JOB",
+    **dict.fromkeys(("events", "checkpoints", "checkpoint"), "show JOB"),
     "explain": "why",
     "cordon": "nodes drain",
     "drain": "nodes drain",

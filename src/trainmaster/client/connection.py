@@ -33,6 +33,10 @@ TIMEOUT_S = 30.0  # for an answer, in addition to the time of a long poll
 AGAIN_S = 15.0  # for the answer to a retry after a timeout
 _PAUSE_S = 0.1
 _HINT = "see whether it runs: tm doctor"
+_NO_TOKEN = (
+    "set TRAINMASTER_TOKEN, or write the token into ~/.config/trainmaster/trainmaster.toml; "
+    "an administrator makes one: tm token create NAME"
+)
 _BLOCK_BYTES = 1024 * 1024
 _ANSWER_MAX_BYTES = 256 * 1024 * 1024  # held in memory; our largest lists are a small part of that
 _VERSION_MAX = 100  # characters
@@ -255,6 +259,8 @@ class Connection:
             if response.status < 400:
                 return response, data
             refused = refusal(response.status, data, self.url)
+            if isinstance(refused, AuthenticationError) and not self._token:
+                refused.hint = _NO_TOKEN  # the server names the header, which a person does not write
             if response.status == 404 and refused.message.startswith(f"there is no {rest.ROOT}/"):
                 raise self._older(refused.message) from refused
             if response.status in _PROXYS and not _ours(data):

@@ -85,8 +85,16 @@ def ensure(home: Home, say: Callable[[str], None]) -> Target:
 
         info = daemons.start(home)
         if set(info.started) >= set(live_processes.PROCESSES):
-            say(f"started a server on this machine: {info.url} (files in {home.root}; it stays until: tm down)")
+            say(f"started a server on this machine: {info.url} (files in {home.root}; {stays(home)})")
     return Target(info.url, embedded_token(home), SOURCE)
+
+
+def stays(home: Home) -> str:
+    """How long a server that was started stays. Raises: UsageError for a faulty `server.toml`."""
+    from trainmaster import configuration  # noqa: PLC0415  # needed at a start only
+
+    idle_s = configuration.load(home).idle_stop_s
+    return "it stays until: tm down" if not idle_s else f"it stops after {idle_s:g} s without requests and unfinished jobs"
 
 
 def revive(home: Home, say: Callable[[str], None]) -> Target:

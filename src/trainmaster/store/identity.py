@@ -26,7 +26,7 @@ from trainmaster.store.inbox import SqlInbox
 from trainmaster.wire.names import AGENT
 from trainmaster.wire.processes import same_process
 
-ANEW = "restore the lost files from a backup (tm restore), or start a new log on purpose: tm up --new-log"
+ANEW = "move the whole home aside and restore a backup (tm restore FOLDER), or start a new log on purpose: tm up --new-log"
 _NAMED_MAX = 5
 _DIGITS_MAX = 18  # of a job's number
 _FIRST_ROWS = {"events": schema.event, "inbox": schema.counter, "metrics": schema.series}  # empty: nothing was stored yet

@@ -1,5 +1,6 @@
 """`tm backup` and `tm restore`: copy this machine's server, and make a server from a copy."""
 
+import shlex
 import time
 from pathlib import Path
 
@@ -36,7 +37,8 @@ def backup(session: Session, folder: Path, blobs: bool) -> None:
         out.note(f"left out: {name} is damaged; see tm doctor")
     if made.left_bytes:
         out.note(f"left out: {human.size(made.left_bytes)} of checkpoints, artifacts and code; with them: tm backup --blobs")
-    out.note("keep it like a password: it holds the server's tokens\nto restore it on an empty machine: tm restore FOLDER")
+    anew = f"tm restore {shlex.quote(str(target))}"
+    out.note(f"keep it like a password: it holds the server's tokens\nto restore it into an empty home: {anew}")
 
 
 @click.command()

@@ -24,7 +24,7 @@ def apply(session: Session, file: Path) -> None:
     plan FILE.
     """
     mapping, out = _mapping(file), session.out
-    answer = session.client(start=True).cluster_apply(mapping)
+    answer = session.client().cluster_apply(mapping)
     if out.json:
         out.value(answer)
         return

@@ -75,9 +75,9 @@ def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unk
 
     A job's last good checkpoint stays, and so does one that another job started from.
     """
-    client, out = session.client(start=not dry_run), session.out
-    done = client.disk.collect(
-        times.seconds(grace, "--grace", "write 90m, 24h or 7d"),
+    grace_s, out = times.seconds(grace, "--grace", "write 90m, 24h or 7d"), session.out
+    done = session.client().disk.collect(
+        grace_s,
         dry_run,
         older_checkpoints=older_checkpoints,
         unknown_jobs=unknown_jobs,
@@ -105,7 +105,7 @@ def verify(session: Session, repair: bool) -> None:
     The server reads in the background. Ctrl-C leaves it at that; the same command shows the progress again. What is damaged is
     never run or restored, and stored again by the next submit of the same file.
     """
-    disk, out = session.client(start=True).disk, session.out
+    disk, out = session.client().disk, session.out
     found = disk.verify(repair)
     told_s = time.monotonic()
     while not found["ended"]:

@@ -5,13 +5,14 @@ import time
 import click
 
 from trainmaster.cli.render import human, times
-from trainmaster.cli.session import Session, quiet_option, remote
+from trainmaster.cli.session import Noun, Session, quiet_option, remote
 from trainmaster.client.api import Row
 
+_ALSO = {"rm": "revoke", "remove": "revoke", "delete": "revoke", "add": "create", "new": "create", "ls": "list"}
 _HEADERS = ("NAME", "ROLE", "GIVEN OUT", "BY", "EXPIRES")
 
 
-@click.group()
+@click.group(cls=Noun, also=_ALSO)
 def token() -> None:
     """Manage access tokens: create, list, revoke. For administrators.
 
@@ -29,7 +30,7 @@ def token() -> None:
 def create(session: Session, name: str, role: str, expires: str | None) -> None:
     """Create a token for NAME. It is printed once; the server stores only a digest, so it cannot be shown again."""
     expires_s = None if expires is None else times.seconds(expires, "--expires", "write 12h or 30d")
-    client, out = session.client(start=True), session.out
+    client, out = session.client(), session.out
     made = client.create_token(name, role, expires_s)
     if out.json:
         out.value(made)
@@ -66,7 +67,7 @@ def list_tokens(session: Session) -> None:
 @remote
 def revoke(session: Session, name: str) -> None:
     """Revoke the token of NAME: it is invalid from the next request on. The member's jobs continue."""
-    answer, out = session.client(start=True).revoke_token(name), session.out
+    answer, out = session.client().revoke_token(name), session.out
     if out.json:
         out.value(answer)
     else:

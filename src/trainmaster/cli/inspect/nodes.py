@@ -107,7 +107,7 @@ def _counted(name: str, part: float, whole: float) -> str:
 
 
 def _set(session: Session, name: str, verb: str, reason: str) -> None:
-    answer, out = session.client(start=True).set_node(name, verb, reason), session.out
+    answer, out = session.client().set_node(name, verb, reason), session.out
     if out.json:
         out.value(answer)
     else:

@@ -38,7 +38,7 @@ def cancel(session: Session, jobs: tuple[str, ...], grace: str | None, now: bool
         raise UsageError("name the jobs, or give --all (and filters)", "tm cancel JOB...   or   tm cancel --all")
     if now and grace is not None:
         raise UsageError("--now and --grace contradict each other", "give one of them")
-    grace_s = 0.0 if now else None if grace is None else times.seconds(grace, "--grace", _HINT)
+    grace_s = 0.0 if now else None if grace is None else times.seconds(grace, "--grace", _HINT, "s")
     client = session.client(start=True)
     if len(jobs) == 1:
         _tell(session, [client.cancel(jobs[0], reason, grace_s)])

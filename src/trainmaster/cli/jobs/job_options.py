@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from trainmaster.cli.render import times
 from trainmaster.cli.session import no_such_option
 from trainmaster.client.start_options import array_of, overridden, start_of
 from trainmaster.client.submission import Draft, Options, draft_command
@@ -17,7 +18,6 @@ from trainmaster.errors import UsageError
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 _SCRIPT_MAX_BYTES = 1024 * 1024
-_BARE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
 _SPAN = re.compile(r"([0-9]{1,5}) ?(?:\.\.\.?|-|:) ?([0-9]{1,5})")
 _NODES_MIN, _SIZES = "--nodes-min", "the smallest and the largest number: --nodes {} --nodes-max {}"
 _AFTER_DASHES = "trainmaster.command"  # key in the context: the words after `--`
@@ -53,7 +53,7 @@ class _Nodes(click.types.IntParamType):
 
 def _with_unit(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """A duration as it is written. Raises: UsageError for a bare number: Slurm means minutes, a spec file means seconds."""
-    if value is None or not _BARE.fullmatch(value.strip()):
+    if value is None or not times.is_bare(value):
         return value
     number, flag = value.strip(), option.opts[0]
     raise UsageError(f"{flag} {number}: {number} of what?", f"minutes: {flag} {number}m  hours: {number}h  seconds: {number}s")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -11,7 +12,19 @@ from trainmaster.client.api import Row
 from trainmaster.client.connection import BY_CODE
 from trainmaster.errors import OperationError, UsageError
 
-_KINDS = click.Choice(("work", "logs", "checkpoints", "artifacts", "metrics"))
+
+class _Kind(click.Choice):  # type: ignore[type-arg]  # click 8.1 has no type arguments
+    """One kind of what is stored. Kinds in one word get a hint to repeat the option."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The kind. Raises: UsageError for several."""
+        if "," in value:
+            again = " ".join(f"--only {one.strip()}" for one in value.split(",") if one.strip())
+            raise UsageError(f"--only has one kind, not {value!r}", f"repeat it: {again}")
+        return super().convert(value, param, ctx)
+
+
+_KINDS = _Kind(("work", "logs", "checkpoints", "artifacts", "metrics"))
 _SHOWN = 20  # jobs listed before the question
 _ONLY = click.option("--only", "kinds", type=_KINDS, multiple=True, metavar="KIND", help="Only these kinds; may be repeated.")
 _DRY = click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
@@ -54,7 +67,8 @@ def prune(session: Session, older_than: str, kinds: tuple[str, ...], dry_run: bo
 
     KIND is work, logs, checkpoints, artifacts or metrics. It affects only jobs that you may change; their record stays.
     """
-    client, age_s = session.client(start=not dry_run), times.seconds(older_than, "--older-than", "write 90m, 24h or 30d")
+    age_s = times.seconds(older_than, "--older-than", "write 90m, 24h or 30d")
+    client = session.client(start=not dry_run)
     found = client.disk.prune(age_s, kinds, dry_run=True, **which)
     if _agreed(session, found["jobs"], dry_run, yes):
         client.disk.remove([row["id"] for row in found["jobs"]], kinds or ("work", "logs"))

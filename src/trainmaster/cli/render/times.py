@@ -8,21 +8,34 @@ from trainmaster.errors import UsageError
 
 _ZONES = "/zoneinfo/"
 _BACK = {"today": 0, "yesterday": 1}  # days ago
+_BARE = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,20})?")
 _EPOCH = re.compile(r"\d{9,10}(\.\d+)?\Z")  # as `--json` has times
 
 
-def seconds(text: str, option: str, hint: str) -> float:
-    """`90m`, `24h`, `7d`, `0`. Raises: UsageError."""
+def is_bare(text: str) -> bool:
+    """Whether it is a number without a unit, which means minutes to some and days to others."""
+    return _BARE.fullmatch(text.strip()) is not None
+
+
+def seconds(text: str, option: str, hint: str, unit: str = "d") -> float:
+    """`90m`, `24h`, `7d`, `0`. `unit`: what a number without one most likely means. Raises: UsageError."""
     from pydantic_core import PydanticCustomError  # noqa: PLC0415  imported only if a duration is given
 
     from trainmaster.spec.fields.values import duration_s  # noqa: PLC0415  it imports pydantic
 
     if text.strip() in ("0", "0s"):
         return 0.0
+    if is_bare(text):
+        raise _of_what(text, option, unit, hint)
     try:
         return duration_s(text)
     except PydanticCustomError as error:
         raise UsageError(f"{option}: {error.message()}", hint) from error
+
+
+def _of_what(text: str, option: str, unit: str, hint: str) -> UsageError:
+    number = text.strip()
+    return UsageError(f"{option}: {number} of what?; did you mean '{number}{unit}'?", hint)
 
 
 def moment(text: str, option: str, now_s: float, zone: tzinfo | None = None) -> float:
@@ -42,10 +55,10 @@ def moment(text: str, option: str, now_s: float, zone: tzinfo | None = None) -> 
         there = datetime.fromisoformat(day)
         return max(0.0, (there.replace(tzinfo=zone) if there.tzinfo is None else there).timestamp())
     except (ValueError, OverflowError, OSError):
-        if text.isdigit():
-            raise UsageError(f"{option}: {text} of what?; did you mean '{text}d'?", hint) from None
         if "-" in text:
             raise UsageError(f"{option}: there is no day or time {text[:40]!r}", hint) from None
+    if is_bare(text):
+        raise _of_what(text, option, "d", hint)
     try:
         return max(0.0, now_s - seconds(text, option, hint))
     except UsageError as error:

@@ -82,7 +82,7 @@ class _Gauges:
         open_nodes = {n.name: float(n.state is NodeState.UP) for n in nodes}
         yield _labelled("trainmaster_node_up", "1: accepts work", "node", open_nodes)
         stalled = {job.id: 1.0 for job in live if resources.stalled(job) is not None}
-        yield _labelled("trainmaster_job_stalled", "1: it may hang; of one that goes on nothing", "job", stalled)
+        yield _labelled("trainmaster_job_stalled", "1 for a job that may hang; absent for all others", "job", stalled)
         whole = {"cpus": {n.name: n.cpus for n in nodes}, "gpus": {n.name: float(len(n.devices)) for n in nodes}}
         whole["memory_bytes"] = {n.name: float(n.memory_bytes) for n in nodes}
         left = {"cpus": {name: cell.cpus / 1000 for name, cell in free.items()}}

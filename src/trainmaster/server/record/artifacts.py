@@ -35,6 +35,7 @@ SHOWN = 100  # artifacts shown with the job itself; the others are listed by pag
 _LISTED_MAX = 1000
 _NAMED = 20  # artifacts listed in an error
 _NAMED_PICKLES = 3
+_GONE = "the store was changed, or the file was removed from it; an administrator looks: tm storage verify"
 _PROVEN_BYTES = 256 * 1024 * 1024  # up to this size, its digest is checked before anything is sent
 
 
@@ -85,10 +86,14 @@ def artifact(request: Request, ref: Ref, path: Annotated[str, Path(max_length=PA
     if StorageKind.ARTIFACTS in job.removed:
         raise NotFoundError(f"the artifacts of {job.id} were removed to free space", f"see its record: tm show {job.id}")
     name, blobs = f"artifacts/{job.id}/{kept.digest}", api.services.blobs
-    if kept.bytes <= _PROVEN_BYTES:  # of a larger one that is damaged, the connection is closed before its end
-        transfers.prove(blobs, name)
+    try:
+        if kept.bytes <= _PROVEN_BYTES:  # of a larger one that is damaged, the connection is closed before its end
+            transfers.prove(blobs, name)
+        content = blobs.open(name)
+    except NotFoundError as error:
+        raise NotFoundError(f"the store does not have the artifact {path!r} of {job.id}", _GONE) from error
     headers = {"ETag": f'"{kept.digest}"', "Content-Length": str(kept.bytes)}
-    return StreamingResponse(blocks(blobs.open(name)), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(blocks(content), media_type="application/octet-stream", headers=headers)
 
 
 def artifact_view(kept: Artifact) -> View:

@@ -26,6 +26,7 @@ _TICKETS_MAX = 10_000
 _PREFIX = "tm_"  # lets secret scanners, ours included, recognize a token
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 _SEND = "send 'Authorization: Bearer <token>'; this machine's own server keeps it in $TRAINMASTER_HOME/token"
+_UNKNOWN = "it was revoked, or is another server's; an administrator makes another one: tm token create NAME"
 _log = logging.getLogger("trainmaster.api")
 
 
@@ -117,7 +118,7 @@ class Tokens:
             if hmac.compare_digest(known.digest, digest):
                 found = known
         if found is None:
-            raise AuthenticationError("the server does not know this token")
+            raise AuthenticationError("the server does not know this token", _UNKNOWN)
         if self._has_expired(found):
             raise AuthenticationError(f"the token of {found.name} has expired", "ask an administrator for another one")
         return found
