@@ -6,9 +6,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from trainmaster.control.observe import take_report
+from trainmaster.control.world import Batch, World
 from trainmaster.model import events as ev
 from trainmaster.model import redaction
-from trainmaster.model.job import Job
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job, State
 from trainmaster.model.redaction import HIDDEN, is_credential, line, shown, text, values, variables, without_signature
 from trainmaster.model.spec import DataVersion, Environment, JobSpec, Origin, Role
 from trainmaster.ports.store import Recorded
@@ -183,6 +186,33 @@ def test_the_credentials_that_a_spec_gives_are_hidden_in_what_its_program_says()
     assert redaction.without_known(said, secrets) == (
         f"KeyError: {HIDDEN} {HIDDEN} lr=0.01 true x {HIDDEN} {HIDDEN} http://u:{HIDDEN}@host"
     )
+
+
+def test_what_a_program_prints_of_the_credentials_given_to_it_is_not_recorded() -> None:
+    """In an exception, its last lines, a launch that fails, and warnings: `tm show`, `tm why`, the logbook and every JSON."""
+    spec = JobSpec("true", environment=Environment(variables={"API_TOKEN": SECRET}))
+    batch = Batch(World(), 100.0)
+    batch.world.put(replace(builders.placed(replace(builders.job(), spec=spec)), state=State.RUNNING))
+    said = f"KeyError: '{SECRET}'"
+    rank = {
+        "rank": 0, "exit_code": 1, "signal": None, "stopped_by_us": False, "ended_after_s": 1.0, "last_lines": [said, "x"],
+        "error": said, "peak_memory_bytes": 0, "cpu_s": 0.0, "raised": said,
+    }  # fmt: skip
+    ended = {
+        "kind": "ended", "n": 0, "ranks": [rank], "roles": [{**rank, "rank": -1, "role": "eval"}], "launch_error": said,
+        "machine_error": said, "launch_lines": [said], "over_memory": False, "memory_limit_bytes": None, "peak_memory_bytes": 0,
+        "port_in_use": False, "last_step": None, "first_step": None, "ran_s": 1.0, "unread": said,
+    }  # fmt: skip
+    for report in (
+        {"kind": "warned", "n": 1, "topic": "t", "text": said}, {"kind": "not_kept", "n": 2, "name": "a", "why": said}, ended
+    ):  # fmt: skip
+        assert take_report(batch, AgentKey("train-1", 1, 0), report) is None
+    recorded = [row.event for row in batch.events]
+    assert len(recorded) == 3
+    assert SECRET not in str(recorded)
+    assert isinstance(recorded[2], ev.NodeEnded)
+    assert recorded[2].outcome.ranks[0].last_lines == (f"KeyError: '{HIDDEN}'", "x")
+    assert SECRET not in str(batch.world.jobs["train-1"].attempt)
 
 
 @pytest.mark.parametrize(

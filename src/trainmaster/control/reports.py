@@ -5,8 +5,11 @@ agents, are ignored. Fields listed in `_DEFAULTS` are optional; all others are r
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
+from trainmaster.model import redaction
 from trainmaster.model.checkpoints import Artifact, ArtifactKind, Part
 from trainmaster.model.events import (
     ArtifactKept,
@@ -25,6 +28,7 @@ from trainmaster.model.events import (
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Outcome, RankEnd
 from trainmaster.model.progress import Progress
+from trainmaster.model.spec import JobSpec
 from trainmaster.wire.names import is_artifact_name
 
 _WHOLE_MAX = 2**63 - 1  # the largest integer that the stores can hold
@@ -92,6 +96,33 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
             return NodeEnded(key.attempt, key.node_index, outcome_of(report))
         case _:
             return None
+
+
+def without_secrets(event: JobEvent, spec: JobSpec) -> JobEvent:
+    """The event without the credentials that the spec gives to the program, which may print them: an exception, its last lines."""
+    secrets = redaction.known(spec)
+    clean = partial(redaction.without_known, secrets=secrets)
+    match event:
+        case NodeEnded(outcome=outcome):
+            return replace(event, outcome=_clean_outcome(outcome, clean))
+        case NotKept(why=why):
+            return replace(event, why=clean(why))
+        case Warned(text=text):
+            return replace(event, text=clean(text))
+        case _:
+            return event
+
+
+def _clean_outcome(outcome: Outcome, clean: Callable[[str], str]) -> Outcome:
+    maybe = lambda text: None if text is None else clean(text)  # noqa: E731
+    ended = lambda ranks: tuple(  # noqa: E731
+        replace(rank, last_lines=tuple(map(clean, rank.last_lines)), error=maybe(rank.error), raised=maybe(rank.raised))
+        for rank in ranks
+    )
+    return replace(
+        outcome, ranks=ended(outcome.ranks), roles=ended(outcome.roles), launch_lines=tuple(map(clean, outcome.launch_lines)),
+        launch_error=maybe(outcome.launch_error), machine_error=maybe(outcome.machine_error), unread=clean(outcome.unread),
+    )  # fmt: skip
 
 
 def _artifact_of(key: AgentKey, report: Mapping[str, object]) -> Artifact:
