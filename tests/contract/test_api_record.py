@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 from api_server import Api, serving
+from waiting import deadline
 
 from trainmaster.home import account_name
 from trainmaster.model import events as ev
@@ -103,6 +104,20 @@ def test_an_artifact_is_no_longer_replaced_once_its_job_has_ended(api: Api) -> N
     with pytest.raises(ValueError, match="cannot happen"):
         api.control.record(job, late)
     assert [one["digest"] for one in api.get(f"/jobs/{job}/artifacts")["artifacts"]] == ["ab" * 32]
+
+
+def test_an_artifact_that_a_verification_found_missing_is_said_to_be_so(api: Api) -> None:
+    """`tm show` listed it, and offered to download it."""
+    job = running(api)
+    keep(api, job, "out.pt")
+    assert [one["what"] for one in verified(api)["damaged"]] == ["artifact out.pt: missing"]
+    (note,) = [note for note in api.get(f"/jobs/{job}")["notes"] if "missing" in note]
+    assert note.endswith("so that they cannot be downloaded: out.pt")
+
+
+def verified(api: Api) -> Any:
+    assert api.http.post("/storage/verify", json={}).status_code == 202
+    return deadline(lambda: found if (found := api.get("/storage/verify"))["ended"] else None, "the verification")
 
 
 def test_artifacts_come_as_they_were_kept(api: Api) -> None:

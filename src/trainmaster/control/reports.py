@@ -99,7 +99,7 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
 
 
 def without_secrets(event: JobEvent, spec: JobSpec) -> JobEvent:
-    """The event without the credentials that the spec gives to the program, which may print them: an exception, its last lines."""
+    """The event without the credentials that the spec gives to the program: an exception or its last lines may have them."""
     secrets = redaction.known(spec)
     clean = partial(redaction.without_known, secrets=secrets)
     match event:

@@ -28,7 +28,7 @@ _ALWAYS = frozenset(
 _KEYS = frozenset(  # words before `key`
     (
         "api", "access", "secret", "private", "account", "encryption", "signing", "ssh", "auth", "master", "deploy", "license",
-        "wandb", "comet", "neptune", "clearml", "swanlab", "hf", "huggingface", "openai", "anthropic", "kaggle", "ngc", "aws", "azure",
+        "wandb", "comet", "neptune", "clearml", "swanlab", "hf", "huggingface", "openai", "anthropic", "kaggle", "ngc", "aws",
     )
 )  # fmt: skip
 _OF_TEXT = frozenset(  # words before `token` that mean a language model's token, not a credential
