@@ -114,15 +114,21 @@ def without_secrets(event: JobEvent, spec: JobSpec) -> JobEvent:
 
 
 def _clean_outcome(outcome: Outcome, clean: Callable[[str], str]) -> Outcome:
-    maybe = lambda text: None if text is None else clean(text)  # noqa: E731
-    ended = lambda ranks: tuple(  # noqa: E731
-        replace(rank, last_lines=tuple(map(clean, rank.last_lines)), error=maybe(rank.error), raised=maybe(rank.raised))
-        for rank in ranks
-    )
     return replace(
-        outcome, ranks=ended(outcome.ranks), roles=ended(outcome.roles), launch_lines=tuple(map(clean, outcome.launch_lines)),
-        launch_error=maybe(outcome.launch_error), machine_error=maybe(outcome.machine_error), unread=clean(outcome.unread),
-    )  # fmt: skip
+        outcome,
+        ranks=tuple(_clean_rank(rank, clean) for rank in outcome.ranks),
+        roles=tuple(_clean_rank(role, clean) for role in outcome.roles),
+        launch_lines=tuple(map(clean, outcome.launch_lines)),
+        launch_error=None if outcome.launch_error is None else clean(outcome.launch_error),
+        machine_error=None if outcome.machine_error is None else clean(outcome.machine_error),
+        unread=clean(outcome.unread),
+    )
+
+
+def _clean_rank(rank: RankEnd, clean: Callable[[str], str]) -> RankEnd:
+    error = None if rank.error is None else clean(rank.error)
+    raised = None if rank.raised is None else clean(rank.raised)
+    return replace(rank, last_lines=tuple(map(clean, rank.last_lines)), error=error, raised=raised)
 
 
 def _artifact_of(key: AgentKey, report: Mapping[str, object]) -> Artifact:

@@ -86,11 +86,13 @@ def unequal_data(job: Job, now: Sequence[DataVersion]) -> Iterator[str]:
         then = next((version for version in job.data if version.name == name), None)
         current = known.get(name)
         if then is None or then.digest is None or current is None or current.digest is None:
-            yield f"data {name}: its version was not recorded, so it cannot be compared"
+            doubt = next((f": {one.doubt}" for one in (then, current) if one is not None and one.doubt), "")
+            yield f"data {name}: its version was not recorded, so it cannot be compared{doubt}"
         elif then.digest != current.digest:
             yield f"data {name}: version {then.digest[:12]}, now {current.digest[:12]}"
         elif not (then.exact and current.exact):
-            yield f"data {name}: names, sizes and times are equal; it is too large to compare its bytes"
+            doubt = then.doubt or current.doubt or "it is too large to compare its bytes"
+            yield f"data {name}: names, sizes and times of what was looked at are equal; {doubt}"
 
 
 def _doubted(job: Job) -> dict[str, str]:
