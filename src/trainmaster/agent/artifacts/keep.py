@@ -50,7 +50,8 @@ def keep_artifacts(
         names.update(dict.fromkeys(found))
         if outside:
             more = f"; likewise {len(outside) - 1} more of {pattern}" if len(outside) > 1 else ""
-            missed(printable(outside[0]), f"a link leads out of the work directory to it, and only what is inside is kept{more}")
+            why = f"a link leads out of the work directory to it, and only what is inside is kept{more}"
+            missed(printable(outside[0]), why)
         elif expected and not found and launch["nodes"] == 1:
             missed(pattern, "nothing matches it, now that every rank has ended")
     batch: List[Dict[str, Any]] = []
