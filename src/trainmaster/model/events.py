@@ -224,7 +224,7 @@ class CheckpointsGivenUp:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsDamaged:
-    """A verification of the store found that bytes of them do not have their digests, or are gone."""
+    """A verification of the store found that their bytes do not have their digests."""
 
     ids: tuple[str, ...]
 
