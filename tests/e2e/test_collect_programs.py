@@ -25,6 +25,7 @@ SCRIPTS = Path(__file__).parents[3] / "shared" / "scripts"
 
 # In slow pieces, so that most instants see a torn file. "over" writes one pickle over itself, "numbered" one per step; a
 # "raw" file is of no known format and carries its own digest; "renamed" ones are renamed into place when finished.
+PATIENCE_S = 30.0
 TORN = """
 import hashlib, os, pickle, sys, time
 mode = sys.argv[1]
@@ -72,7 +73,7 @@ def open_files(pid: int) -> set[tuple[int, int]]:
 def train(orders: Any, argv: list[str], lives_s: float, enough: int = 1000) -> tuple[list[dict[str, Any]], list[str]]:
     """Run a program with the collector beside it until it has staged enough or lived so long, kill it, look once more.
 
-    What was staged, and what was told.
+    What was staged, and what was told. On a busy machine it may take seconds to begin: it lives on until something is staged.
     """
     made, staged, told = Collector(orders), list[dict[str, Any]](), list[str]()
     made.unstored.tell = told.append
@@ -82,7 +83,8 @@ def train(orders: Any, argv: list[str], lives_s: float, enough: int = 1000) -> t
     process = subprocess.Popen(argv, cwd=orders["work"], stdout=subprocess.DEVNULL, env=one_thread)
     try:
         end_s = time.monotonic() + lives_s
-        while time.monotonic() < end_s and len(staged) < enough and process.poll() is None:
+        last_s = end_s + PATIENCE_S
+        while time.monotonic() < (end_s if staged else last_s) and len(staged) < enough and process.poll() is None:
             staged += made.scan(lambda _: None, True, open_files(process.pid))
     finally:
         process.send_signal(signal.SIGKILL)

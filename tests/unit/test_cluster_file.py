@@ -261,17 +261,17 @@ def test_rules_that_differ_are_told_apart(weight: int, limit: int, preemptible: 
 
 def test_the_rules_in_plain_language_are_those_of_the_file() -> None:
     said = {paragraph.about: paragraph.sentences for paragraph in explain(WHOLE, 1.79e9)}
-    assert said["order"][0] == "easy: higher priority first, then who came first"
+    assert said["order"][0] == "easy: higher priority first, then earlier submission"
     assert said["pool a100"] == (
         "the nodes a-*",
-        "2.5 EUR per GPU and hour (per CPU and hour on nodes without GPUs)",
+        "2.5 EUR per GPU and hour (per CPU and hour if it has no GPUs)",
         "labels: zone eu, rack r1 on a-0[1-4]",
-        "maintenance Sun 22:00 UTC for 4 h: only jobs that end before it start there",
-        "maintenance 2026-12-01T21:00 UTC for 4 h on a-01 (new switches): only jobs that end before it start there",
+        "maintenance Sun 22:00 UTC for 4 h: only jobs that end before it, or have no time limit, start there",
+        "maintenance 2026-12-01T21:00 UTC for 4 h on a-01 (new switches): only jobs that end before it, or have no time limit, start there",
     )
     later = {paragraph.about: paragraph.sentences for paragraph in explain(WHOLE, 1.80e9)}
     assert later["pool a100"][3:] == (
-        "maintenance Sun 22:00 UTC for 4 h: only jobs that end before it start there",
+        "maintenance Sun 22:00 UTC for 4 h: only jobs that end before it, or have no time limit, start there",
         "maintenance 2026-12-01T21:00 UTC for 4 h on a-01 (new switches): it is past",
     )
     assert said["project vision"] == (

@@ -6,6 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.cli.inspect.compare import differences, standing
+from trainmaster.cli.inspect.comparison_page import html
+from trainmaster.model.checkpoints import Checkpoint
+from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Device, Node
 from trainmaster.model.spec import CodeCopy, MetricsSpec, Mode, Role
 from trainmaster.server.record.differences import Difference, Run, compare, flattened
@@ -98,6 +102,63 @@ def test_what_torch_was_built_for_is_named() -> None:
     built: list[Any] = [{"cuda": "13.0", "hip": None}, {"cuda": None, "hip": "6.4"}, {"cuda": None, "hip": None}]
     runs = [run(n, {**RECORD, "torch": {"version": "2.13.0", **one}}) for n, one in enumerate(built)]
     assert told(runs) == [("python", "torch built for", ["CUDA 13.0", "ROCm 6.4", "CPU"])]
+
+
+def test_another_start_is_a_difference() -> None:
+    """A run that continues from a checkpoint is not the same as one from the beginning, nor as one from another checkpoint."""
+
+    def fork(number: int, step: int) -> Run:
+        one = run(number)
+        lineage = Lineage(Relation.FORK, "p-1", Checkpoint(f"1-{step}", step, 1, ()), "p-1")
+        return replace(one, job=replace(one.job, lineage=lineage))
+
+    assert told([run(1), fork(2, 2), fork(3, 5)]) == [("start", "checkpoint", [None, "1-2 of p-1, step 2", "1-5 of p-1, step 5"])]
+    assert told([fork(1, 2), fork(2, 2)]) == []
+
+
+def test_other_patches_of_one_commit_differ_in_place() -> None:
+    def changed(number: int, **origin: Any) -> Run:
+        one = run(number)
+        place = replace(one.job.origin, git_commit="c" * 40, git_dirty=True, **origin)
+        return replace(one, tree=None, job=replace(one.job, code=CodeCopy(in_place=True), origin=place))
+
+    one, other = changed(1, git_diff="a" * 64), changed(2, git_diff="b" * 64)
+    assert told([one, other]) == [("code", "git patch", ["a" * 12, "b" * 12])]
+    assert compare([one, other]).unknown == {"files": ["train-1", "train-2"]}
+    assert told([one, changed(2)]) == [("code", "git patch", ["a" * 12, None])]
+
+
+def test_another_umask_is_a_difference() -> None:
+    def masked(number: int, umask: int | None) -> Run:
+        one = run(number)
+        return replace(one, job=replace(one.job, origin=replace(one.job.origin, umask=umask)))
+
+    assert told([masked(1, 0o022), masked(2, 0o077), masked(3, None)]) == [("submitted", "umask", ["022", "077", None])]
+
+
+def test_the_words_say_what_was_compared() -> None:
+    """Equal last and best values are no equal curves; a job in place has no copy of its files, but perhaps a patch."""
+    found = {
+        "jobs": [{"id": id, "state": "succeeded", "restarts": 0, "started_s": None, "attempts": 0, "experiment": "x"} for id in "ab"],
+        "differences": [], "unknown": {"files": ["a", "b"]}, "not_compared": [], "metrics": [], "metrics_equal": ["loss"],
+        "series": {},
+    }  # fmt: skip
+    said = "Last and best values are equal in all (values between are not compared): loss"
+    assert standing(found) == ["", said]
+    assert "Not compared: files: there is no copy of them for any of them" in differences(found)
+    page = html(found)
+    assert f"<p>{said}.</p>" in page
+    assert "<p>Not compared: files: there is no copy of them for a, b.</p>" in page
+
+
+def test_the_same_version_of_other_code_differs() -> None:
+    def built(number: int, told: str | None) -> Run:
+        record: Any = {**RECORD, "built_from": {"torch": told}} if told is not None else RECORD
+        return run(number, record)
+
+    assert told([built(1, "commit a"), built(2, "commit b")]) == [("packages", "torch", ["2.13.0 (commit a)", "2.13.0 (commit b)"])]
+    assert told([built(1, "commit a"), built(2, None)]) == [], "an older record does not know: not_compared says so"
+    assert told([built(1, ""), built(2, "")]) == []
 
 
 def test_nested_fields_are_dotted() -> None:

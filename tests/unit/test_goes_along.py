@@ -7,6 +7,7 @@ import pytest
 
 from trainmaster.cli.render.goes_along import draw
 from trainmaster.client.goes_along import editable_outside
+from trainmaster.client.submission import Draft, pack
 
 
 def environment(root: Path, sources: dict[str, str]) -> dict[str, str]:
@@ -42,6 +43,28 @@ def test_a_package_in_src_is_imported_from_the_work_directory_itself(tmp_path: P
     (work / "src").mkdir(parents=True)
     shell = environment(tmp_path / "venv", {"here": str(work)})
     assert editable_outside({"command": ["python", "train.py"]}, shell, str(work)) == {"here": str(work)}
+
+
+def test_a_console_script_imports_an_editable_install_from_its_source(tmp_path: Path) -> None:
+    """Python looks beside the script first: that of a package is in `bin`, not in the copy."""
+    shell = environment(tmp_path / "venv", {"here": "/work"})
+    from_source = ("mytrain", ["mytrain", "--lr", "1"], "pytest -m slow", "python scripts/t.py", ["/venv/bin/mytrain"])
+    assert [editable_outside({"command": one}, shell, "/work") for one in from_source] == [{"here": "/work"}] * len(from_source)
+    from_copy = (
+        "python t.py", "python ./t.py; true", "torchrun --nproc-per-node 2 -m mypkg.train", ["python", "-m", "mypkg.train"],
+        "python -c 'import mypkg'", None,
+    )  # fmt: skip
+    assert [editable_outside({"command": one}, shell, "/work") for one in from_copy] == [{}] * len(from_copy)
+
+
+def test_what_a_job_in_place_imports_from_elsewhere_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    shell = environment(tmp_path / "venv", {"here": str(work), "inner": f"{work}/libs/inner", "mine": "/src/mine"})
+    monkeypatch.setenv("PATH", shell["PATH"])
+    for in_place, found in ((True, {"mine": "/src/mine"}), (False, {"here": str(work), "inner": f"{work}/libs/inner", "mine": "/src/mine"})):
+        prepared = pack(Draft({"command": ["mytrain"]}, work, in_place))
+        assert prepared.body["origin"]["editable"] == found
 
 
 def test_all_that_goes_along_as_text() -> None:

@@ -41,6 +41,12 @@ def test_what_is_not_digested_is_said_with_its_reason() -> None:
     assert not_compared([plain, plain]) == []
 
 
+def test_a_package_that_a_job_in_place_imports_from_elsewhere_is_not_compared() -> None:
+    plain = made("a-1")
+    job = replace(plain, origin=replace(plain.origin, editable={"mine": "/src/mine"}), code=CodeCopy(in_place=True))
+    assert not_compared([job]) == ["package mine, imported from /src/mine: nothing of it is recorded"]
+
+
 def test_credentials_other_nodes_and_earlier_attempts_are_not_compared() -> None:
     plain = made("a-1")
     spec = replace(plain.spec, environment=Environment(variables={"HF_TOKEN": "one", "SEED": "1"}))
@@ -50,6 +56,21 @@ def test_credentials_other_nodes_and_earlier_attempts_are_not_compared() -> None
         "packages and machines of its other nodes: only those of the first are compared (b-1)",
         "what its earlier attempts ran with: packages and machine are those of the last (b-1)",
     ]
+
+
+def test_files_may_change_between_attempts_and_a_cut_patch_is_no_whole_one() -> None:
+    """Attempts share the work directory: what the first one, or a person, changed in it is what the second one runs."""
+    plain = made("a-1", code=CodeCopy("d" * 64))
+    again = builders.placed(plain, number=2)
+    assert not_compared([plain]) == not_compared([builders.placed(plain)]) == []
+    assert not_compared([again]) == [
+        "files of its later attempts: they ran in the directory that the first one left, which may differ",
+        "what its earlier attempts ran with: packages and machine are those of the last",
+    ]
+    place = replace(plain.origin, git_commit="c" * 40, git_diff="e" * 64, git_diff_cut=True)
+    cut = made("b-1", origin=place, code=CodeCopy(in_place=True))
+    assert not_compared([cut]) == ["the rest of its patch, which was too large to be stored whole"]
+    assert not_compared([replace(cut, code=CodeCopy("d" * 64))]) == [], "the files themselves are compared"
 
 
 NAMES = st.sampled_from(("SEED", "LR", "PATH", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "PYTHONPATH", "DEBUG", "X"))

@@ -8,7 +8,7 @@ import sys
 import threading
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from launches import launch, write
@@ -20,8 +20,12 @@ from trainmaster.cli.render import human
 from trainmaster.cli.render.provenance import draw, lineage
 from trainmaster.client.code_copy import git
 from trainmaster.client.settings import default_tags
-from trainmaster.errors import UsageError
+from trainmaster.errors import NotFoundError, UsageError
 from trainmaster.model.redaction import without_credentials
+from trainmaster.model.spec import CodeCopy
+from trainmaster.server.record.provenance import read_diff
+from trainmaster.server.runtime.services import Services
+from trainmaster.testing import builders
 
 
 @pytest.mark.parametrize(
@@ -100,6 +104,30 @@ def test_the_packages_are_those_that_the_interpreter_itself_names() -> None:
     assert found.version() == platform.python_version()
 
 
+def test_what_identifies_a_package_that_no_index_has(tmp_path: Path) -> None:
+    """A package that was installed anew from a directory or from another commit has the same version and other code."""
+    site = tmp_path / "lib" / "python3.11" / "site-packages"
+    write(tmp_path / "pyvenv.cfg", "home = /usr/bin\n")
+    vcs = {"url": "https://host.org/a", "vcs_info": {"vcs": "git", "commit_id": "c" * 40}}
+    write(site / "git-1.dist-info" / "direct_url.json", json.dumps(vcs))
+    write(site / "index-1.dist-info" / "RECORD", "index.py,sha256=a,1\n")
+    write(site / "bare-1.dist-info" / "direct_url.json", "{}")
+    write(site / "edit-1.dist-info" / "direct_url.json", '{"dir_info": {"editable": true}}')
+
+    def installed(code: str, place: str) -> dict[str, str]:
+        write(site / "mine-1.dist-info" / "direct_url.json", json.dumps({"dir_info": {}, "url": f"file://{place}"}))
+        rows = (f"mine.py,sha256={code},9", "__pycache__/mine.pyc,,", "mine-1.dist-info/direct_url.json,sha256=" + place, f"../../../bin/mine,sha256={place},1")
+        write(site / "mine-1.dist-info" / "RECORD", "\n".join(rows) + "\n")
+        found = installed_packages.Installation(str(tmp_path / "bin" / "python3.11"), {"PYTHONNOUSERSITE": "1"})
+        return found.built_from(found.packages()[1])
+
+    one, again, other = installed("a", "/one"), installed("a", "/two"), installed("b", "/one")
+    assert one == again
+    assert {**one, "mine": ""} == {"git": "commit cccccccccccc", "mine": "", "bare": ""}
+    assert one["mine"].startswith("files ")
+    assert other["mine"] not in (one["mine"], "")
+
+
 def test_which_python_a_command_runs_in(tmp_path: Path) -> None:
     python = write(tmp_path / "venv" / "bin" / "python3.9", "")
     script = write(tmp_path / "venv" / "bin" / "torchrun", f"#!{python}\nimport sys\n")
@@ -112,10 +140,43 @@ def test_which_python_a_command_runs_in(tmp_path: Path) -> None:
         "venv/bin/python3.9 -m train": str(python),
         "make train": str(tmp_path / "bin" / "python"),
     }
-    shell = {line: installed_packages.interpreter(["bash", "-c", line], True, variables, str(tmp_path)) for line in lines}
+    shell = {line: installed_packages.interpreter(["bash", "-c", line], True, variables, str(tmp_path))[0] for line in lines}
     assert shell == lines
-    assert installed_packages.interpreter([str(script), "train.py"], False, variables, "/") == str(python)
-    assert installed_packages.interpreter(["true"], False, {"PATH": ""}, "/") is None
+    assert installed_packages.interpreter([str(script), "train.py"], False, variables, "/") == (str(python), True)
+    assert installed_packages.interpreter(["true"], False, {"PATH": ""}, "/") == (None, False)
+
+
+def test_whether_a_command_surely_starts_the_python_of_its_record(tmp_path: Path) -> None:
+    """Packages of the PATH's Python were recorded although the command started another one."""
+    mine, other = write(tmp_path / "a" / "bin" / "python", ""), write(tmp_path / "b" / "bin" / "python", "")
+    tool = write(tmp_path / "a" / "bin" / "tool", "#!/usr/bin/env python\n")
+    shim = write(tmp_path / "shims" / "python", "#!/bin/sh\n")
+    for path in (mine, other, tool, shim, write(tmp_path / "a" / "bin" / "binary", "\0ELF")):
+        path.chmod(0o755)
+    variables = {"PATH": f"{mine.parent}:/usr/bin:/bin"}
+
+    def found(command: str | list[str]) -> tuple[str | None, bool]:
+        words = ["bash", "-c", command] if isinstance(command, str) else command
+        return installed_packages.interpreter(words, isinstance(command, str), variables, str(tmp_path))
+
+    a, b = str(mine), str(other)
+    assert [found(one) for one in (["python", "t.py"], "python t.py", "tool t.py | tee log", ["tool"], "cd x && A=1 python t.py")] == [
+        (a, True)
+    ] * 5
+    sure = (
+        ["env", "X=1", b, "t.py"], ["nice", "-n", "5", b, "t.py"], ["timeout", "-k", "5", "60", b, "t.py"], ["bash", "-c", f"{b} t.py"],
+        ["taskset", "-c", "0,1", b], ["numactl", "--membind=0", "-N", "0", b], f"set -e\nmkdir -p out; if true; then exec {b} t.py; fi",
+        f"nohup {b} t.py > log 2>&1 &\nwait", ["bash", "-eu", "-o", "pipefail", "-c", f"{b} t.py"],
+    )  # fmt: skip
+    assert [found(one) for one in sure] == [(b, True)] * len(sure)
+    doubtful = (
+        f". {other.parent}/activate && python t.py", "bash train.sh", "./run.sh", ["bash", "train.sh"], ["binary"], "make train",
+        "PATH=/x python t.py", "export PATH=/x; python t.py", ["env", "PYTHONPATH=/lib", "python", "t.py"], "python t.py `date`",
+        "conda run python t.py", "python 'open", "bash -lc 'python t.py'", "eval python t.py", ["env", "-i", "python"],
+    )  # fmt: skip
+    assert [found(one) for one in doubtful] == [(a, False)] * len(doubtful)
+    assert [found(f"python a.py; {b} t.py")[1], found("cd x; bin/python t.py")[1], found([str(shim), "t.py"])[1]] == [False] * 3
+    assert found(["mpirun", "-np", "4", b, "t.py"]) == (b, False)
 
 
 def test_a_record_is_made_once_and_again_when_a_package_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,12 +238,29 @@ def test_where_a_job_comes_from_in_words() -> None:
     assert lineage({"lineage": None, "children": []}) == {}
 
 
+@pytest.mark.parametrize(
+    ("origin", "in_place", "said"),
+    [
+        ({"git_dirty": True}, False, "files differed from it, but there is no patch of them"),
+        ({"git_dirty": False}, False, "git saw no change"),
+        ({"git_diff": "d" * 64, "git_diff_cut": True}, True, "it ran in /project itself, and nothing was copied"),
+        ({"git_diff": "d" * 64, "git_diff_cut": True}, False, "the code copy has those files that were copied"),
+    ],
+)  # fmt: skip
+def test_why_there_is_no_patch_says_only_what_is_known(origin: dict[str, Any], in_place: bool, said: str) -> None:
+    """An untracked file may be linked, a tracked one may differ in a submodule, and in place nothing is copied."""
+    job = builders.job(code=CodeCopy(in_place=in_place), origin=builders.origin(git_commit="c" * 40, **origin))
+    with pytest.raises(NotFoundError) as error:
+        read_diff(cast(Services, None), job)
+    assert said in f"{error.value} {error.value.hint}"
+
+
 def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
     origin: dict[str, Any] = {
         "user": "ann", "host": "box", "directory": "/w", "python": "3.11.7", "git_commit": "c" * 40, "git_dirty": True,
         "git_remote": None, "git_diff": "d" * 64, "git_diff_bytes": 2_000_000, "git_diff_cut": True,
     }  # fmt: skip
-    record = {"python": {"path": "/p", "version": "3.11"}, "packages": {"a": "1"}, "editable": ["a"], "torch": None,
+    record: dict[str, Any] = {"python": {"path": "/p", "version": "3.11"}, "packages": {"a": "1"}, "editable": ["a"], "torch": None,
               "machine": machine.describe()}  # fmt: skip
     node = {"node": "box", "devices": [0], "environment": "e" * 64}
     found = {
@@ -195,5 +273,20 @@ def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
     assert f"  git diff     dddddddddddd, {human.size(2_000_000)}; too large to be kept whole" in lines
     assert "  data         train: s3://x (its version is unknown)" in lines
     assert "    a==1  (in place: its code may have changed since)" in lines
+    assert "  Python       3.11, /p; the command may start another one, whose packages are not these" in lines
+    record["built_from"] = {"a": "", "b": "commit c", "c": ""}
+    record["packages"] = {"a": "1", "b": "1", "c": "1"}
+    assert [line for line in draw(found) if "==" in line] == [
+        "    a==1  (in place: its code may have changed since)", "    b==1  (commit c)", "    c==1  (not from an index)",
+    ]  # fmt: skip
+    record["python"] = {"path": "/p", "version": "3.11", "certain": True}
+    assert "  Python       3.11, /p" in draw(found)
+    origin.update(git_diff=None)
+    told = "  git diff     none is recorded, although files differ from the commit; "
+    assert f"{told}the code copy has those that were copied" in draw(found)
+    found["code"] = {"in_place": True, "digest": None}
+    assert f"{told}nothing of them is copied" in draw(found)
+    origin.update(git_dirty=False)
+    assert f"  git commit   {'c' * 40}, git saw no change since" in draw(found)
     assert lines[-1] == "  environment  not recorded: it had not begun, or its agent was killed"
     assert detect.wire.digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -1,7 +1,8 @@
 """What goes along with a job: the files that are copied, linked or left out and why, and the variables."""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainmaster.agent.environment.installed_packages import Installation, interpreter
@@ -10,6 +11,7 @@ from trainmaster.client.code_copy.gather import Gathered
 from trainmaster.wire.code import Entry
 
 _NAMED_MAX = 8
+_STARTER = re.compile(r"(?:(?:pypy|python)[0-9.]*|torchrun|accelerate|deepspeed)\Z")  # programs that run a module with -m
 ALL = "to see all that goes along: tm plan, with the same arguments"
 
 
@@ -55,7 +57,7 @@ def _named(paths: list[str]) -> str:
 def editable_outside(spec: Mapping[str, Any], variables: Mapping[str, str], directory: str) -> dict[str, str]:
     """Editable installs of the job's Python -> their source, from which the job imports them instead of from its copy.
 
-    One of the work directory itself counts only if a script at its top does not find the packages of the copy first.
+    One of the work directory itself counts unless its Python surely finds the packages of the copy first.
     """
     environment, command = spec.get("environment"), spec.get("command")
     section = environment if isinstance(environment, Mapping) else {}
@@ -64,11 +66,27 @@ def editable_outside(spec: Mapping[str, Any], variables: Mapping[str, str], dire
     words = [command] if isinstance(command, str) else list(map(str, command)) if isinstance(command, list | tuple) else []
     named = section.get("python")
     if isinstance(named, str) and named:
-        python = interpreter([named], False, variables, directory)
+        python, _ = interpreter([named], False, variables, directory)
     else:
-        python = interpreter(words, isinstance(command, str), variables, directory)
+        python, _ = interpreter(words, isinstance(command, str), variables, directory)
     sources = Installation(python, {**os.environ, **variables}).editable_sources() if python is not None else {}
     sources.pop("trainmaster", None)  # the job's programs are not part of it
-    at_top = not any("/" in word for line in words for word in line.split() if word.endswith(".py"))
-    copied = at_top and not os.path.isdir(os.path.join(directory, "src"))
+    copied = _looks_in_copy(words) and not os.path.isdir(os.path.join(directory, "src"))
     return {name: source for name, source in sources.items() if source != directory or not copied}
+
+
+def _looks_in_copy(lines: Sequence[str]) -> bool:
+    """Whether its Python looks for packages at the top of the copy first: if a script is there, or it runs a module."""
+    words = [word.strip("'\";&|)") for line in lines for word in line.split()]
+    scripts = [word.removeprefix("./") for word in words if word.endswith(".py")]
+    if scripts or not words:
+        return not any("/" in script for script in scripts)
+    starts = any(_STARTER.match(os.path.basename(word)) for word in words)
+    return starts and any(word in ("-m", "-c", "-", "--module") for word in words)
+
+
+def of_job_in_place(spec: Mapping[str, Any], variables: Mapping[str, str], directory: str) -> dict[str, str]:
+    """Editable installs of the Python of a job in place -> their source, where that is not in its directory."""
+    root = os.path.realpath(directory)
+    sources = editable_outside(spec, variables, directory)
+    return {name: source for name, source in sources.items() if not f"{os.path.realpath(source)}/".startswith(f"{root}/")}

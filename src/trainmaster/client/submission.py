@@ -14,7 +14,7 @@ from trainmaster.client.api import Client, Row, new_key, server_known
 from trainmaster.client.code_copy.gather import Gathered, gather, pack_zip
 from trainmaster.client.code_copy.git import Differ, Patch, recorded
 from trainmaster.client.code_copy.listing import MIB, git_state
-from trainmaster.client.goes_along import editable_outside, goes_along, notable
+from trainmaster.client.goes_along import editable_outside, goes_along, notable, of_job_in_place
 from trainmaster.client.log_pages import follow, pages
 from trainmaster.client.origin import origin
 from trainmaster.client.settings import DEFAULT_PROJECT, code_paths, default_project, default_tags
@@ -267,7 +267,8 @@ def pack(draft: Draft) -> Prepared:
         gathered = gather(draft.directory, None, _own(draft.spec), include, exclude)
         code, git, patch = _code(gathered), (gathered.git_commit, gathered.git_dirty), gathered.git_patch
     place = {**origin(draft.directory, git), **recorded(str(draft.directory), git[0], patch)}
-    place["editable"] = {} if draft.in_place else editable_outside(draft.spec, place["variables"], place["directory"])
+    installed = of_job_in_place if draft.in_place else editable_outside
+    place["editable"] = installed(draft.spec, place["variables"], place["directory"])
     doubts: list[str] = []
     if draft.spec.get("params"):
         from trainmaster.client.checks.param_readers import check_set, reads_params  # noqa: PLC0415  # few jobs have parameters

@@ -3,7 +3,8 @@
 Three things differ: what was *given* (the checkpoint that was put in place), what is *seen* of the program, and what is
 *unknown*. A checkpoint that was given proves nothing about the program. Steps that go on, the SDK's word and a loss near the
 last one speak for it. Steps that begin low again, and checkpoints of lower steps saved again, speak against it. Weights may be
-loaded while the steps begin at 0 again: a loss near the last one and low steps together leave it unknown.
+loaded while the steps begin at 0 again, or the count of steps without the weights: a loss near the last one with low steps, and
+steps that go on with a loss as at the beginning, leave it unknown.
 
 Steps are compared with the first steps of the attempt that began without a checkpoint, because programs print each step, each
 hundredth one, or epochs. If the steps of that attempt fell back while it ran (a count for each epoch), low steps say nothing.
@@ -19,6 +20,7 @@ from trainmaster.model.progress import Progress
 _LOW, _ON = 0.1, 0.5  # shares of the way from the first steps to the checkpoint: at most, to begin again; at least, to go on
 _ON_ALONE = 0.9  # likewise, if the first steps are not known
 _BETWEEN = 0.3  # neither
+_FAR, _SAME = 0.5, 0.1  # it had at least halved, and is within this share of that difference: no noise
 _APART, _NEAR = 0.1, 0.25  # losses tell something if they differ by so much; near means within this share of the difference
 
 
@@ -123,8 +125,10 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
     more = [sign for sign in (saved, loss) if not (steps.speaks and sign.speaks)]  # nothing new
     counts = _otherwise_counted(attempt.resumed_from_step, at.last_step) if steps.speaks else _NO_SIGN
     told = tuple(sign.text for sign in (_SDK.get(shown.sdk or "", _NO_SIGN), steps, counts, *more) if sign.text)
-    if shown.sdk == "loaded" or steps.speaks:
+    if shown.sdk == "loaded" or (steps.speaks and loss.speaks is not False):
         return Evidence(Word.SEEN, told)
+    if steps.speaks:
+        return Evidence(Word.UNKNOWN, told)  # the count may be loaded without the weights
     against = steps.speaks is False or saved.speaks is False
     if saved.speaks or loss.speaks:
         return Evidence(Word.UNKNOWN if against else Word.SEEN, told)
@@ -214,5 +218,6 @@ def _by_loss(shown: Progress, begun: Progress, at: Progress) -> _Sign:
         if abs(now - last) <= _NEAR * apart:
             return _Sign(True, f"its first {name}, {now:.4g}, is near the {last:.4g} of the checkpoint")
         if abs(now - first) <= _NEAR * apart:
-            return _Sign(None, f"its first {name}, {now:.4g}, is as at the beginning ({first:.4g})")
+            clear = apart >= _FAR * abs(first) and abs(now - first) <= _SAME * apart
+            return _Sign(False if clear else None, f"its first {name}, {now:.4g}, is as at the beginning ({first:.4g})")
     return _NO_SIGN

@@ -145,7 +145,7 @@ def rank(task: Task) -> Key:
 
 
 def fair_share(shares: Shares, task: Task) -> Key:
-    """Whose share it is of, then its place among those."""
+    """The class, then the project and user with the least use for their share, then priority and submission."""
     return (*claim(shares, task), *rank(task))
 
 

@@ -65,22 +65,22 @@ def in_line(task: Task) -> Key:
 
 
 def priority_then_fifo(snapshot: Snapshot, task: Task) -> Key:
-    """Higher priority first, then who came first."""
+    """Higher priority first, then earlier submission."""
     return (*first(snapshot.now_s, task), task.since_s)
 
 
 def shortest_first(snapshot: Snapshot, task: Task) -> Key:
-    """The shortest time still to run."""
+    """The shortest remaining run time."""
     return (*first(snapshot.now_s, task), aged(left(task), snapshot.now_s - task.since_s))
 
 
 def smallest_first(snapshot: Snapshot, task: Task) -> Key:
-    """The least service still to get: time times GPUs."""
+    """The least remaining GPU time."""
     return (*first(snapshot.now_s, task), aged(left(task), snapshot.now_s - task.since_s) * service_rate(task))
 
 
 def least_attained(snapshot: Snapshot, task: Task) -> Key:
-    """Who has had least, by queues that grow by a factor, and in each who came first (Tiresias, NSDI'19)."""
+    """The least GPU time so far, in five queues, and in each of them earlier submission (Tiresias, NSDI'19)."""
     return (*first(snapshot.now_s, task), attained(task))
 
 
@@ -92,7 +92,7 @@ class Study(NamedTuple):
 
 
 def learned(study: Study, task: Task) -> Key:
-    """The best chance to end soon, by what is known of its like."""
+    """The best chance to end soon, by the run times of similar jobs."""
     width = service_rate(task)
     index = study.hazards.index(task.seq, width, task.attained_s)
     return (*first(study.now_s, task), urgency(index, width, task.running))

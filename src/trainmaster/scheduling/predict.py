@@ -316,12 +316,12 @@ def foresee(snapshot: Snapshot, kept: dict[str, Any]) -> Foresight:
 
 
 def predicted(view: Foresight, task: Task) -> Key:
-    """Who will be done soonest, but whoever has waited for long compared with that comes before."""
+    """The earliest predicted end; a job that has waited long compared with its run time comes first."""
     return (*first(view.now_s, task), aged(view.left_s(task), view.now_s - task.since_s, DAY_S))
 
 
 def shortest(snapshot: Snapshot, task: Task) -> Key:
-    """The same for who knows: what `predicted` is held against."""
+    """As `predicted`, but with the true run times."""
     return (*first(snapshot.now_s, task), aged(left(task), snapshot.now_s - task.since_s, DAY_S))
 
 

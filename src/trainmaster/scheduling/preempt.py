@@ -128,7 +128,7 @@ def overtaking(may: Callable[[Snapshot, Run, Task], bool]) -> Candidates:
 
 
 def by_right(stage: Stage, task: Task) -> Sequence[Run]:
-    """A lower class makes way for a higher one; who borrows, for a project that wants what is its own; who has had its slice.
+    """A lower class for a higher one, a borrower for a project that takes back its quota, a job whose time slice is over.
 
     Two jobs never stop each other in turn: of two classes one is the higher; a project that takes its own back holds no more
     than that, and only who holds more can be made to give, to its own class or a higher one.

@@ -5,11 +5,15 @@ import json
 from typing import Dict, List, Optional, TypedDict
 
 
-class Interpreter(TypedDict):
-    """The Python of the command, else the one on its PATH."""
-
+class _Found(TypedDict):
     path: str
     version: str  # "3.11.9"; "3.11" if the rest is unknown
+
+
+class Interpreter(_Found, total=False):
+    """The Python of the command, else the one on its PATH."""
+
+    certain: bool  # the command surely starts it and no other one (missing in records of older versions)
 
 
 class Torch(TypedDict):
@@ -44,14 +48,18 @@ class Machine(TypedDict):
     devices: List[Accelerator]
 
 
-class EnvironmentRecord(TypedDict):
-    """The whole record."""
-
+class _Environment(TypedDict):
     python: Optional[Interpreter]  # None: no Python was found
     packages: Dict[str, str]  # normalized name -> version
     editable: List[str]  # those of `packages` whose code is elsewhere and may change without the version
     torch: Optional[Torch]
     machine: Machine
+
+
+class EnvironmentRecord(_Environment, total=False):
+    """The whole record."""
+
+    built_from: Dict[str, str]  # those of `packages` that no index has -> what identifies their code (missing in older records)
 
 
 def encoded(record: EnvironmentRecord) -> bytes:

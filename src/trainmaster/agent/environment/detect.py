@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trainmaster.wire.environment import EnvironmentRecord
     from trainmaster.wire.launch import Launch
 
+_FORMAT = 2  # of records: those that an older version made are not used again
 _END_S = 2.0  # the end of a short job waits so long for its record
 
 
@@ -37,11 +38,12 @@ class EnvironmentRecorder:
     def __init__(self, launch: Launch) -> None:
         self._launch, self._store = launch, launch["environment_store"]
         command, variables = launch["command"], launch["environment"]
-        python = installed_packages.interpreter(command, launch["shell"], variables, launch["work"])
+        python, self._certain = installed_packages.interpreter(command, launch["shell"], variables, launch["work"])
         self._installation = installed_packages.Installation(python, variables) if python is not None else None
         seen = self._installation.fingerprint() if self._installation is not None else []
-        self._made_from = [boot_id(), os.uname().release, seen]
-        name = f"{self._installation.python if self._installation is not None else ''}\0{variables.get('PYTHONPATH', '')}"
+        self._made_from = [_FORMAT, boot_id(), os.uname().release, seen]
+        path = self._installation.python if self._installation is not None else ""
+        name = f"{path}\0{variables.get('PYTHONPATH', '')}\0{self._certain}"
         self._note = os.path.join(self._store, f"{zlib.crc32(os.fsencode(name)):08x}.json")
         self.digest: Optional[str] = self._noted()
         self._threads: list[threading.Thread] = []
@@ -103,11 +105,12 @@ class EnvironmentRecorder:
         if found is None:
             return {"python": None, "packages": {}, "editable": [], "torch": None, "machine": machine.describe()}
         packages, editable = found.packages()
-        python: wire.Interpreter = {"path": found.python, "version": found.version()}
+        python: wire.Interpreter = {"path": found.python, "version": found.version(), "certain": self._certain}
         return {
             "python": python,
             "packages": packages,
             "editable": editable,
+            "built_from": found.built_from(editable),
             "torch": found.torch(packages),
             "machine": machine.describe(),
         }

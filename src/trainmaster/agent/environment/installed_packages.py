@@ -10,9 +10,11 @@ import mmap
 import os
 import re
 
+from trainmaster.agent.environment import command_line
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional, Tuple
+    from typing import Collection, Dict, List, Mapping, Optional, Tuple
 
     from trainmaster.wire.environment import Torch
 
@@ -24,24 +26,52 @@ _SEPARATORS = re.compile(r"[-_.]+")
 _HEADER = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
 _PATCH = re.compile(rb"(\d+\.\d+\.\d+(?:[abc]\d+|rc\d+)?\+?)\0")  # as a C string in the executable
 _URL = re.compile(r'"url": "file://([^"\\]*)"')
+_COMMIT = re.compile(r'"commit_id": ?"([0-9a-f]+)"')
+_INDEX = "index"
+_DIGITS = 12
 _VERSION_MAX = 20
 _SHEBANG_MAX = 256
 _LIBRARIES = ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu")
 
 
-def interpreter(command: List[str], shell: bool, environment: Mapping[str, str], work: str) -> Optional[str]:
-    """The Python of a command: named in it, in the first line of its script, or else found on its PATH."""
-    words = _WORD.findall(command[-1]) if shell else command[:1]
-    for word in words:
-        path = _found(word, environment, work)
-        if path is None:
-            continue
-        if _PYTHON.match(os.path.basename(word)):
-            return path
-        named = _first_line(path)
-        if named is not None:
-            return named
-    return next((path for path in (_found(name, environment, work) for name in ("python", "python3")) if path), None)
+def interpreter(command: List[str], shell: bool, environment: Mapping[str, str], work: str) -> Tuple[Optional[str], bool]:
+    """The Python of a command, and whether it surely starts this one and no other.
+
+    It is named in the command, in the first line of its script, or else found on its PATH.
+    """
+    words, whole = command_line.programs(command, shell)
+    seen = [_python_of(word, environment, work) for word in words]
+    named = [path for path in seen if path is not None]
+    if named:
+        alike = {(os.path.dirname(path), os.path.realpath(path)) for path in named}
+        certain = whole and len(named) == len(seen) and len(alike) == 1 and not _head(named[0]).startswith(b"#!")
+        return named[0], certain
+    written = _WORD.findall(command[-1] if shell else " ".join(command))
+    guessed = (_python_of(word, environment, work) for word in (*written, "python", "python3"))
+    return next((path for path in guessed if path is not None), None), False
+
+
+def _python_of(word: str, environment: Mapping[str, str], work: str) -> Optional[str]:
+    """The Python that a program is, or in which it runs as a script; None if it is neither, or not found."""
+    path = _found(word, environment, work)
+    if path is None or _PYTHON.match(os.path.basename(word)):
+        return path
+    line = _head(path)
+    if not line.startswith(b"#!/"):
+        return None
+    program, _, argument = os.fsdecode(line[2:].strip()).partition(" ")
+    if os.path.basename(program) == "env" and _PYTHON.match(argument):
+        return _found(argument, environment, work)
+    return program if _PYTHON.match(os.path.basename(program)) and os.path.isfile(program) else None
+
+
+def _head(path: str) -> bytes:
+    """The first line of a file; nothing if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(_SHEBANG_MAX).split(b"\n", 1)[0]
+    except OSError:
+        return b""
 
 
 def _found(word: str, environment: Mapping[str, str], work: str) -> Optional[str]:
@@ -54,19 +84,6 @@ def _found(word: str, environment: Mapping[str, str], work: str) -> Optional[str
         if directory and os.access(path, os.X_OK) and os.path.isfile(path):
             return path
     return None
-
-
-def _first_line(path: str) -> Optional[str]:
-    """The Python in a script's first line, as in scripts that pip installs."""
-    try:
-        with open(path, "rb") as file:
-            line = file.read(_SHEBANG_MAX).split(b"\n", 1)[0]
-    except OSError:
-        return None
-    if not line.startswith(b"#!/"):
-        return None
-    named = os.fsdecode(line[2:].strip().split()[0])
-    return named if _PYTHON.match(os.path.basename(named)) and os.path.isfile(named) else None
 
 
 class Installation:
@@ -142,6 +159,22 @@ class Installation:
                     found.setdefault(said[0], unquote(url[1]))
         return found
 
+    def built_from(self, editable: Collection[str]) -> Dict[str, str]:
+        """Packages installed from a directory, a file or a repository -> what identifies their code; "" if nothing does.
+
+        The code of an `editable` one is elsewhere. The same version of one from an index has the same code.
+        """
+        found: Dict[str, str] = {}
+        for site in self.sites:
+            for name in _listed(site):
+                said = _said(name)
+                if said is None or said[0] in found or said[0] in editable:
+                    continue
+                url = _text(os.path.join(site, name, "direct_url.json"))
+                commit = _COMMIT.search(url)
+                found[said[0]] = f"commit {commit[1][:_DIGITS]}" if commit else _files_digest(site, name) if url else _INDEX
+        return {name: told for name, told in found.items() if told != _INDEX}
+
     def torch(self, packages: Mapping[str, str]) -> Optional[Torch]:
         """Versions of the installed torch, without importing it."""
         if "torch" not in packages:
@@ -196,6 +229,16 @@ def _said(name: str) -> Optional[Tuple[str, str]]:
 
 def _is_editable(directory: str) -> bool:
     return '"editable": true' in _text(os.path.join(directory, "direct_url.json"))
+
+
+def _files_digest(site: str, name: str) -> str:
+    """Of the digests of a package's files, as its installer recorded them; "" if it did not."""
+    import hashlib  # noqa: PLC0415 - few packages need it
+
+    rows = (line.split(",") for line in _text(os.path.join(site, name, "RECORD")).splitlines())
+    # What the installer itself writes names the environment: its notes, programs in `bin`, and compiled files without a digest.
+    own = sorted(",".join(row) for row in rows if len(row) > 1 and row[-2] and not row[0].startswith(("../", "/", f"{name}/")))
+    return f"files {hashlib.sha256(chr(10).join(own).encode()).hexdigest()[:_DIGITS]}" if own else ""
 
 
 def _listed(directory: str) -> List[str]:

@@ -68,10 +68,11 @@ def tqdm_bar(text: str) -> Optional[Bar]:
     inside = match.group(4)
     rate = _RATE.search(inside)
     epochs = _EPOCHS.search(inside) is not None
-    whole = match.group(2).isdigit() and match.group(3).isdigit() and (epochs or _ITERATIONS.search(inside) is not None)
+    iterations = epochs or rate is None or _ITERATIONS.search(inside) is not None
+    whole = match.group(2).isdigit() and match.group(3).isdigit() and iterations
     counts = (int(match.group(2)), int(match.group(3)), epochs) if whole else (-1, -1, False)
     description = text[: match.start()].strip().rstrip(":").rstrip()
-    postfix = inside[rate.end() :] if rate is not None else ""
+    postfix = inside[rate.end() :] if rate is not None else inside.partition(", ")[2]  # NeMo's bar has no rate
     return Bar(description, counts, postfix, text[match.end() :].strip())
 
 

@@ -47,10 +47,13 @@ _PREFIX = re.compile(
     | \[[\w/.-]{{1,80}}\.py:\d{{1,9}}(?::[\w.<>]{{1,60}})?\]
     | \[process=\d{{1,9}}\](?:\[[a-z]{{1,12}}=[\w.-]{{1,80}}\]){{0,4}}
     | \([A-Za-z]\w{{0,60}}\ pid=[^()]{{1,60}}\)
+    | \[\ (?:Info|Warning):(?=\ )
+    | \[[DIWEC]\ {_DATE}\ {_TIME}\]
     | [-|:>]{{1,3}}(?=\ )
     )""",
     re.VERBOSE,
 )
+_FLOAT32 = re.compile(r"(?<=\d)f0(?!\w)")  # Julia's 0.5f0
 _PREFIXES_MAX = 10
 _SAVER = re.compile(r"(?:checkpoint\w{0,40}|atomicity)\.py:\d|\[process=\d")  # Orbax: it names steps that it saves
 
@@ -67,7 +70,7 @@ def aligned(line: bytes) -> str:
         text = _ESCAPE.sub("", text.replace("\t", "  "))
     if not text.isascii():
         text = text.translate(_LOOKALIKES)
-    return text
+    return _FLOAT32.sub("", text) if "f0" in text else text
 
 
 def without_prefix(text: str) -> str:

@@ -46,13 +46,14 @@ _POSITION = re.compile(  # in an epoch: `[640/60000 (1%)]`, `[0][ 10/5005]`, `1 
     r"|(?:━[━╸╺]{0,200} )?(\d{1,12}) {0,2}/ {0,2}(\d{1,12}) (?:batches\b|\d{1,2}:\d\d))"
 )
 _TRAIN = re.compile(r"Train(?:ing)?: (\d{1,9}) {1,2}\[ {0,2}\d{1,12}/\d")  # timm: the epoch, and the batch in brackets
-_AT_EPOCH = re.compile(r"(\d{1,9})epoch:[A-Za-z]")  # ESPnet
+_AT_EPOCH = re.compile(r"(\d{1,9})epoch(?: results)?:(?:train:\d{1,9}-(\d{1,12})batch| ?[A-Za-z\[])")  # ESPnet
 _SETS = re.compile(r".{0,40}\b[Tt]rain(?:ing)?: {0,2}\[(\d{1,9})(?:/\d{1,9})?\] {0,2}\[ {0,2}\d{1,12}/\d")
 _ROUND_BESIDE = re.compile(  # torchtune: epoch and step; GPT-2: step and seconds
     r"(?:\d{1,9}\||\[ {0,2})(\d{1,12})(?:\|(?=[A-Za-z])| {1,2}\| {1,2}[\d.:]{1,15}\] {1,2}(?=[A-Za-z][^:=]{0,80}[:=]))"
 )
 _ROUND = re.compile(
-    r"\[ {0,2}(\d{1,12})(?: {0,2}([/,]) {0,2}\d{1,12})?\](\[ {0,2}\d{1,12}/\d{1,12}\])?:? {1,2}(?=[A-Za-z\"'%][^:=]{0,80}[:=])"
+    r"\[ {0,2}(\d{1,12})(?: {0,2}([/,]) {0,2}\d{1,12})?\](?:\[ {0,2}(\d{1,12})/(\d{1,12})\])?"
+    r":? {1,2}(?=[A-Za-z\"'%][^:=]{0,80}[:=])"
     r"|(\d{1,12}): {1,2}(?=[A-Za-z][^:=]{0,80}[:=])"
 )
 _VALUE = re.compile(
@@ -69,7 +70,7 @@ _BEFORE_NAME = re.compile(r".*(?:[,;|()\[\]{}<>•→─━═█:=]|[.!?%] (?<!
 _SENTENCE = words("with and is was are has have had achieved reached got done finished complete completed after the a an")
 _JOINED = words(
     "train training val valid validation eval evaluation test testing dev average avg avg. ave mean learning grad gradient"
-    " running moving final"
+    " running moving final ema"
 )
 _UNIT = re.compile(  # a duration or a size is no metric
     r" ?(?:ms|us|ns|s|secs?|seconds?|mins?|minutes?|hours?|hrs?|days?|bytes|[kKMGTP](?:i?[Bb])?)(?![\w/])"
@@ -79,6 +80,7 @@ _BEFORE_CLAUSE = re.compile(r".*[|:;,.!?](?= )", re.DOTALL)  # End of training |
 _AFTER_CELL = (",", ";", "|", "  ", " - ", " |")
 _QUOTED = re.compile(r"'([A-Za-z][\w./@-]{0,80})'\Z")
 _LIST = re.compile(r" {1,2}[-+]?\d")  # more numbers follow
+_ROW = re.compile(r"(?: {1,2}[-+]?\d{1,12}(?:\.\d{1,15})?(?:e[-+]?\d{1,3})?){2}(?![\w.])")  # of a table: fold by fold, say
 _DECIMAL = re.compile(r"\d{1,15}\.\d")
 _STUCK = re.compile(r"\A\d{1,9}-")  # 10:00:00,123-Speed
 _CELL_WORDS_MAX = 3
@@ -91,10 +93,10 @@ _NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
 _BEST = (" at", " from", " in", " was", " is", " best", " best:")
 _HEAD = re.compile(
-    r"(?:^|[|\]\[>-] {0,2}| \(|\bon |\b(?:epoch|iter)\()(?:evaluating )?"
+    r"(?:^|[|\]\[>-] {0,2}| \(|\bon |\b(?:epoch|iter)\()(?:evaluating |epoch )?"
     r"(test|testing|val|valid|validation|validating|eval|evaluation|evaluating|dev|(?<=evaluating )train|saving dict)"
-    r"(?: (?:set|on|net|results?|metrics?|data|loop)\b[^|:\[]{0,40})?"
-    r"(?: {0,2}[:\[\]|]|\)[:,]|\) {0,2}\[|(?= (?:epoch|step|iter|num_|for global step)))",
+    r"(?: (?:set|on|net|results?|metrics?|data|loop|steps)\b[^|:\[]{0,40})?"
+    r"(?: {0,2}[:\[\]|]|\)[:,]|\) {0,2}\[|(?= (?:epoch|step|iter|num_|for global step)|_episode=))",
     re.IGNORECASE,
 )
 _HEADS = {"saving dict": "eval", "testing": "test", "validating": "val", "evaluating": "eval"}
@@ -138,9 +140,12 @@ def counters(text: str) -> list[Counter]:
     found = [Counter(match[1], match[2], match[3], match.start(2)) for match in islice(_STEP.finditer(lowered), _COUNTERS_MAX)
              if not _of_another(f" {lowered[max(0, match.start() - 60) : match.start()]}".rstrip(" '\""))]  # fmt: skip
     found = [one for one in found if one.word != "epochs" or one.total]  # of how many
-    train = _TRAIN.match(text) or _SETS.match(text) or _AT_EPOCH.match(text)
+    at_epoch = _AT_EPOCH.match(text)
+    train = _TRAIN.match(text) or _SETS.match(text) or at_epoch
     if train is not None:
         found.append(Counter("epoch", train[1], at=train.start(1)))
+    if at_epoch is not None and at_epoch[2]:
+        found.append(Counter("iter", at_epoch[2], at=at_epoch.start(2)))
     epoch = next((one for one in found if one.word == "epoch"), None)
     position = None if epoch is None else _POSITION.match(text, epoch.at)
     if position is not None:
@@ -154,14 +159,18 @@ def _of_another(before: str) -> bool:
     return before.endswith(_OTHERS) or ("best" in before and before.endswith(_BEST))
 
 
-def round_number(text: str) -> Optional[tuple[Counter, str]]:
-    """The number at the beginning of a line, as XGBoost, LightGBM and CatBoost print it, and the rest of the line."""
+def round_number(text: str) -> Optional[tuple[list[Counter], str]]:
+    """The number at the beginning of a line, as XGBoost, LightGBM and CatBoost print it, and the rest of the line.
+
+    Two counters if the line begins with an epoch and the batch in it: `[0/5][100/782] Loss_D: 0.3`.
+    """
     match = _ROUND.match(text)
     if match is None:
         beside = _ROUND_BESIDE.match(text)
-        return None if beside is None else (Counter("step", beside[1]), text[beside.end() :])
+        return None if beside is None else ([Counter("step", beside[1])], text[beside.end() :])
     word = "epoch" if match[2] == "," or match[3] else "step"
-    return Counter(word, match[1] or match[4]), text[match.end() :]
+    said = [Counter(word, match[1] or match[5])]
+    return [*said, Counter("batch", match[3], match[4])] if match[3] else said, text[match.end() :]
 
 
 def head(text: str) -> str:
@@ -207,6 +216,9 @@ def pairs(text: str) -> Iterator[Pair]:
         text_before = text[max(before, start - _GAP_MAX) : start]
         gap, spaced = _separated(text_before.removesuffix("(") if text.startswith(",)", end) else text_before)  # lr:(0.1,)
         if not gap.strip(" ") and start != of_end:
+            before = end
+            continue
+        if spaced and _ROW.match(text, end):
             before = end
             continue
         if spaced and match[1].isalpha() and not measured(gap.rstrip(" ").rpartition(" ")[2]):

@@ -17,8 +17,8 @@ from trainmaster.agent.metrics.counting import EpochCounts, Steps, TrainerBar
 from trainmaster.agent.metrics.line_text import LINE_MAX, cut, of_checkpoints, plain, without_prefix
 from trainmaster.agent.metrics.pairs import Counter, Pair, counters, head, pairs, round_number, under
 from trainmaster.agent.metrics.pairs import named as named_values
-from trainmaster.agent.metrics.tables import Columns, Rows
-from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, RANKS, is_rate, number
+from trainmaster.agent.metrics.tables import Columns, Rows, coco
+from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, NUMBER, RANKS, is_rate, number
 from trainmaster.agent.transport.point_values import STEP_MAX, is_step
 
 TYPE_CHECKING = False
@@ -35,7 +35,7 @@ JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one only 
 
 _WORDS = (  # a line without any of these says nothing
     b"step epoch iter episode round loss acc ppl perplex bleu rouge f1 auc iou map mse mae score reward return error rew learn"
-    b" precision recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %| test:"
+    b" trial precision recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %| test:"
 )
 _HINTS = _WORDS.split()
 _LOADING = re.compile(
@@ -62,7 +62,13 @@ _BLOCK_MAX = 60  # lines
 _METERS = re.compile(r"(?:test|val|valid|validation|eval|evaluation): {0,2}\[ {0,8}\d{1,9}/\d{1,9}", re.IGNORECASE)
 _MEAN = re.compile(r"[-+\d.eE]{1,20} {0,2}\( {0,8}([-+]?\d{1,15}\.\d{1,15}(?:e[-+]?\d{1,3})?)\)")  # 28.1 ( 31.2)
 _REACHED = re.compile(r"'([A-Za-z][\w./-]{0,60})' reached (?=[-+\d.])")  # of Lightning: 'val_loss' reached 0.25
-_WHOLE = re.compile(r"=(\d{1,15})\.0(?=,|$)")  # global_step=794.0
+_WHOLE = re.compile(r"(?<=step)=(\d{1,15})\.0{1,4}(?=[,\]]|$)")  # of Lightning: global_step=794.0, global_step=99.00
+_EVALUATED = re.compile(r"\b(?:eval|evaluation|validation|val|test) (?:step|iteration|iter|batch)\b", re.IGNORECASE)
+_MEANS_BEFORE = ("Averaged stats",)  # of torchvision's references, after `Test: Total time`
+_PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val|test|eval|dev): {0,2}\()", re.IGNORECASE)
+_COLLECTION = re.compile(r"collection=([\w/.-]{1,60}) {1,2}")  # of CLU
+_TRIAL = re.compile(rf"Trial (\d{{1,9}}) finished with value: ({NUMBER})(?=[ .])")  # of Optuna
+_PARAMETERS = ("parameters:", "params:", "hyperparameters:", "config:")
 _BEST_FOLLOWS = re.compile(r"best (?:iteration|epoch|step)(?: is)?:? {0,2}$", re.IGNORECASE)
 
 
@@ -188,6 +194,16 @@ class Parser:
             self._steps.epochs.first = 0  # Lightning, which is read once in a while, counts epochs from 0
         if "{" not in body and len(_SETTINGS.findall(body)) >= _SETTINGS_MIN:
             return None
+        if "step=" in body:
+            body = _WHOLE.sub(r"=\1", body)
+        of_boxes = coco(body)
+        if of_boxes is not None:
+            self.rule = "COCO summary"
+            return (None, of_boxes) if of_boxes else None
+        trial = _TRIAL.match(body)
+        if trial is not None:
+            self.rule = "trial"
+            return (None if self._steps.seen else int(trial[1])), {"value": float(trial[2].replace(",", ""))}
         if best or body.lower().startswith(_NO_READING) or (_REPR.match(body) and body.endswith(")")):
             return None
         bar = bars.tqdm_bar(body)
@@ -200,6 +216,8 @@ class Parser:
                 return read if read is not None or step is None else (step, {})
             body = bar.after
         start = body.find("{")
+        if start > 0 and body[:start].rstrip().lower().endswith(_PARAMETERS):
+            return None
         if start == 0 or (start > 0 and "}" in body):
             found = objects.of_json(body[start:].encode()) if body[-1:] == "}" else None
             found = found or (objects.of_dictionary(body[start:]) if "}" in body else None)
@@ -239,14 +257,14 @@ class Parser:
         """A bar of tqdm: the step from its description, and what stands in it and beside it."""
         self.rule = "progress bar"
         values = {pair.name: pair.value for pair in pairs(bar.postfix) if not pair.spaced}
-        said = counters(bar.description) + counters(_WHOLE.sub(r"=\1", bar.postfix))
+        word = head(f"{bar.description}:")
+        said = counters(bar.description) + ([] if word else counters(bar.postfix))
         numbered = round_number(bar.description)
         if numbered is not None and not said:
-            said, bar.description = [numbered[0]], numbered[1]
+            said, bar.description = numbered
         for pair in pairs(f"{bar.description} "):
             if said or (pair.measured and pair.stands_alone):
                 values.setdefault(pair.name, pair.value)
-        word = head(f"{bar.description}:")
         at = self._positions.of(bar, values) if bar.at >= 0 else bar.at
         if at is None:
             return None
@@ -269,7 +287,10 @@ class Parser:
         found = round_number(body)
         if found is None:
             return None
-        counter, rest = found
+        said, rest = found
+        of = _COLLECTION.match(rest)
+        rest = rest if of is None else rest[of.end() :]
+        under_it = "" if of is None or of[1] == "train" else f"{of[1]}/"
         given = [pair for pair in pairs(rest) if not pair.spaced and not pair.name.lower().startswith("best")]
         bracket = body.startswith("[")
         if not bracket and any(one.alone for one in counters(rest[:120])):
@@ -277,19 +298,22 @@ class Parser:
         if not any(pair.measured or ((bracket or pair.name in _SETS) and pair.stands_alone) for pair in given):
             return None
         self.rule = "round number"
-        return self._steps.choose([counter], True, "")[1], {pair.name: pair.value for pair in reversed(given)}
+        return self._steps.choose(said, True, "")[1], {f"{under_it}{pair.name}": pair.value for pair in reversed(given)}
 
     def _plain(self, body: str, indented: bool) -> Found:
         if _DEFAULT.search(body) or (indented and (_SETTING.match(body) or _MEMBER.match(body))):
             return None
         body = _REACHED.sub(r"\1=", body)
         given = list(pairs(body))
-        if _METERS.match(body):
+        if _METERS.match(body) or body.startswith(_MEANS_BEFORE):
             _take_means(body, given)
+        parted = _in_parts(body, given)
         said = counters(body)
         valued = any(pair.measured for pair in given)
-        word = self._headed = head(body) or (self._headed if body.startswith("*") else "")
+        word = self._headed = "" if parted else head(body) or (self._headed if body.startswith(("*", *_MEANS_BEFORE)) else "")
         if said and not valued and (_LOADING.search(body[:200]) or (not given and _STAGE.match(body)) or _mentions(body, said)):
+            return None
+        if said and not given and _EVALUATED.search(body[:200]):
             return None
         named, step = self._steps.choose(said, valued, word)
         if named:
@@ -313,6 +337,18 @@ def _take_means(body: str, given: list[Pair]) -> None:
         mean = _MEAN.match(body, pair.at)
         value = number(mean[1]) if mean is not None else None
         pair.value = pair.value if value is None else value
+
+
+def _in_parts(body: str, given: list[Pair]) -> bool:
+    """`[train] loss=0.3, [valid] loss=0.4` and `Train: (loss = 0.3)  Test: (loss = 0.4)`: each name has that of its part.
+
+    Returns whether the line is such a one.
+    """
+    parts = [(match.end(), (match[1] or match[2]).lower()) for match in _PARTS.finditer(body)]
+    for pair in given if len(parts) > 1 else ():
+        word = next((word for begin, word in reversed(parts) if begin <= pair.at), "")
+        pair.name = pair.name if not word or pair.name.lower().startswith(word) else f"{word}_{pair.name}"
+    return len(parts) > 1
 
 
 def _without_step(given: list[Pair], headed: bool, progress_seen: bool) -> list[Pair]:

@@ -33,7 +33,10 @@ _SHORT = ("e", "#")  # of spaCy
 _COUNTS = {**RANKS, "e": EPOCH, "#": 1}
 _CLASS, _ALL = "class", "all"  # Ultralytics: one row per class, the first one for all of them
 _COUNT = re.compile(r"(\d{1,15})(?:/\d{1,15})?\Z")
-
+_COCO = re.compile(
+    r"Average (?:Precision|Recall) {1,2}\((A[PR])\) {1,2}@\[ IoU=0\.(\d\d)(:0\.95)? {0,2}"
+    r"\| {0,2}area= {0,2}(all|small|medium|large) {0,2}\| {0,2}maxDets= {0,2}(\d{1,4}) {0,2}\] {0,2}= {0,2}(-?\d\.\d{1,9})\Z"
+)
 
 class Rows:
     """A table with one value per row. It is read when its last line, a rule of dashes, comes."""
@@ -178,3 +181,14 @@ def _with_step(values: dict[str, float]) -> Found:
     if not is_step(step):
         return None
     return int(step), {key: value for key, value in values.items() if key != name}
+
+
+def coco(text: str) -> Optional[dict[str, float]]:
+    """A line of COCO's summary under its usual name: `AP`, `AP50`, `APs`, `AR100`. Empty for -1: there is no such object."""
+    match = _COCO.match(text)
+    if match is None:
+        return None
+    kind, iou, over, area, most, value = match.groups()
+    of_recall = most if kind == "AR" and area == "all" else ""
+    name = f"{kind}{'' if over else iou}{'' if area == 'all' else area[0]}{of_recall}"
+    return {name: float(value)} if float(value) >= 0.0 else {}

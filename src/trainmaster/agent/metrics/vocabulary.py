@@ -22,7 +22,8 @@ def words(text: str) -> frozenset[str]:
 # Counters by rank: the first kind that a line names is its step. Weaker ones count only beside a value.
 RANKS = {
     **dict.fromkeys(("global_step", "globalstep", "num_updates", "num_timesteps", "total_timesteps", "env_step"), 0),
-    **dict.fromkeys(("timesteps_total", "totalenvinteracts", "train_num_updates", "env_steps", "_step"), 0),
+    **dict.fromkeys(("timesteps_total", "totalenvinteracts", "env_steps", "_step"), 0),
+    **dict.fromkeys(("train_num_updates", "valid_num_updates"), 0),
     **dict.fromkeys(("step", "iteration", "iter", "itr", "train_step", "training_step", "training_iteration"), 1),
     **dict.fromkeys(("current_step", "current_steps", "current_iteration", "current_iter"), 1),
     **dict.fromkeys(("steps", "iterations", "iters", "timestep", "timesteps", "updates", "update", "up", "it", "nupdates"), 2),
@@ -41,6 +42,7 @@ _MEASURED = words(
 )
 _SETTINGS = words(
     "weight weights scale type coef coefficient threshold target clip max min best alpha beta gamma lambda norm"
+    " coeff multiplier ratio"
     " smoothing every interval freq patience tolerance tol name mode factor margin decay num expected previous last worst"
     " baseline goal desired init initial limit bound penalty reduction improved"
 )
@@ -53,7 +55,7 @@ _COUNTED = words("step steps epoch epochs iter iters iteration iterations episod
 _NO_METRIC = words(
     "rank of in at to for from after took by on is with the and or than best version line seed pid port gpu cuda node world"
     " worker batch_size v_num eta remaining elapsed host localhost python every lineno local_rank world_size num_workers"
-    " time_left over run trial fold epoch_loaded progress"
+    " time_left over run trial fold epoch_loaded progress eval_episode"
 )
 _SOURCE_FILES = (".py", ".cc", ".cpp", ".cu", ".rs", ".go", ".c", ".h", ".sh")
 _NO_VALUES = (*_SOURCE_FILES, "exception", *(f"{kind}error" for kind in ("value", "key", "type", "index", "runtime", "os")))

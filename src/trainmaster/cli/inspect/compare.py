@@ -9,7 +9,7 @@ import click
 
 from trainmaster.cli.render import curve, human
 from trainmaster.cli.render.arguments import LONG, by_argument, from_difference
-from trainmaster.cli.render.compared import SECTIONS, at, last_cells, shown
+from trainmaster.cli.render.compared import EQUAL_ENDS, SECTIONS, at, last_cells, not_recorded, shown
 from trainmaster.cli.render.output import Output
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.errors import OperationError
@@ -101,7 +101,7 @@ def differences(found: Mapping[str, Any], width: int | None = None) -> list[str]
         lines += ["", f"Nothing differs{known}: spec, parameters, code, packages and hardware are the same."]
     for section, lacking in found["unknown"].items():
         who = "any of them" if len(lacking) == len(ids) else ", ".join(lacking)
-        lines.append(f"Not compared: {SECTIONS[section].lower()}, of which nothing is recorded for {who}")
+        lines.append(f"Not compared: {not_recorded(section)} for {who}")
     lines += [f"Not compared: {what}" for what in found.get("not_compared", ())]  # a server of an older version does not say
     return lines
 
@@ -145,7 +145,7 @@ def _columns(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int |
 
 
 def standing(found: Mapping[str, Any], width: int | None = None) -> list[str]:
-    """Last and best value of each metric and run with its step; the best of all is marked."""
+    """Last and best value of each metric and run with its step; the best of all is marked. Those between are not compared."""
     lines: list[str] = []
     ids = [job["id"] for job in found["jobs"]]
     rows = []
@@ -164,7 +164,7 @@ def standing(found: Mapping[str, Any], width: int | None = None) -> list[str]:
     same = [name for name in found["metrics_equal"] if name not in listed]
     if same:
         more = f", … and {len(same) - _NAMES} more: --json has all" if len(same) > _NAMES else ""
-        text = f"Equal in all: {', '.join(human.middle(name, _CELL) for name in same[:_NAMES])}{more}"
+        text = f"{EQUAL_ENDS}: {', '.join(human.middle(name, _CELL) for name in same[:_NAMES])}{more}"
         lines += ["", *textwrap.wrap(text, width or 100, subsequent_indent="  ", break_on_hyphens=False)]
     return lines
 

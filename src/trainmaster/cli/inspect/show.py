@@ -105,6 +105,7 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
     size = f"{human.plural(code['files'], 'file')}, {human.size(code['bytes'])} copied"
     copied = "in place" if code["in_place"] else size
     linked = f", {code['linked']} linked" if code["linked"] else ""
+    uncopied = "" if code["in_place"] else ", not from the copy"
     fields = {
         "command": _cut(job["command"], _TEXT),
         "index": "" if spec.get("index") is None else f"{spec['index']} of its array",
@@ -114,7 +115,7 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
         "beside": _some(f"{name}: {_line(role['command'])}" for name, role in (spec.get("roles") or {}).items()),
         "submitted": f"{human.ago(job['created_s'], now_s)}{by}{git}",
         "code": f"{origin['directory'] or '-'} ({copied}{linked})",
-        "imports": _some(f"{name} from {place}, not from the copy" for name, place in (origin.get("editable") or {}).items()),
+        "imports": _some(f"{name} from {place}{uncopied}" for name, place in (origin.get("editable") or {}).items()),
         **lineage(job),
         "data": _some(f"{name}={uri}" for name, uri in (spec.get("data") or {}).items()),
         "params": _some(_param(job, key, value) for key, value in spec["params"].items()),

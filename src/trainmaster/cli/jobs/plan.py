@@ -113,7 +113,8 @@ def _asked(spec: Row) -> Row:
 def _cost(cost: Row) -> str:
     """The expected and the maximum cost."""
     most = "" if cost["at_most"] is None else f"; {cost['at_most']:,.2f} for its whole time limit"
-    ran = f"{cost['per_hour']:,.2f} an hour, for about {human.about(cost['run_s'])}"
+    guess = ", a guess: few jobs have finished yet" if cost.get("few") else ""  # a server of an older version does not say
+    ran = f"{cost['per_hour']:,.2f} an hour, for about {human.about(cost['run_s'])}{guess}"
     return f"about {cost['expected']:,.2f} {cost['currency']} ({ran}{most})"
 
 

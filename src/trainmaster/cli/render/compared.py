@@ -9,10 +9,17 @@ from trainmaster.wire import rest
 
 SECTIONS = {
     "spec": "Spec", "params": "Parameters", "recorded": "Parameters that the program does not read",
-    "tags": "Tags", "code": "Code", "files": "Files", "data": "Data",
+    "tags": "Tags", "start": "Start", "code": "Code", "files": "Files", "data": "Data",
     "python": "Python", "packages": "Packages", "hardware": "Hardware", "machine": "Machine",
     "variables": "Variables", "submitted": "Submitted",
 }  # fmt: skip
+EQUAL_ENDS = "Last and best values are equal in all (values between are not compared)"
+_UNKNOWN = {"files": "there is no copy of them"}  # of other sections, nothing at all is recorded
+
+
+def not_recorded(section: str) -> str:
+    """Which section is not compared, and why; the jobs follow."""
+    return f"{SECTIONS[section].lower()}: {_UNKNOWN.get(section, 'nothing is recorded')}"
 
 
 def shown(value: Any) -> str:

@@ -50,14 +50,15 @@ def _submitted(found: dict[str, Any], origin: dict[str, Any], code: dict[str, An
     account = f" (account {origin['user']})" if origin["user"] not in ("", member) else ""
     told = {"submitted": f"by {member}{account} on {origin['host'] or '?'} from {origin['directory'] or '?'}"}
     if origin["git_commit"]:
-        told["git commit"] = origin["git_commit"] + ("" if origin["git_dirty"] else ", nothing changed since")
+        told["git commit"] = origin["git_commit"] + ("" if origin["git_dirty"] else ", git saw no change since")
     if origin["git_remote"]:
         told["git remote"] = origin["git_remote"]
     if origin["git_diff"]:
         kept = "too large to be kept whole" if origin["git_diff_cut"] else "print it: --diff"
         told["git diff"] = f"{origin['git_diff'][:12]}, {human.size(origin['git_diff_bytes'])}; {kept}"
     elif origin["git_dirty"]:
-        told["git diff"] = "none: only untracked files differ; they are in the code copy"
+        copied = "nothing of them is copied" if code["in_place"] else "the code copy has those that were copied"
+        told["git diff"] = f"none is recorded, although files differ from the commit; {copied}"
     told["code"] = "in place, not copied" if code["in_place"] else (code["digest"] or "none")
     told["client"] = f"Python {origin['python']}" if origin["python"] else ""
     return told
@@ -71,7 +72,7 @@ def _environment(record: dict[str, Any] | None, name: str) -> list[str]:
     driver = machine["driver"] and f"{machine['driver']}, up to CUDA {machine['driver_cuda']}"
     told = {
         "environment": name[:12],
-        "Python": f"{python['version']}, {python['path']}" if python else "none found",
+        "Python": f"{python['version']}, {python['path']}{_doubt(python)}" if python else "none found",
         "torch": f"{torch['version']}, {_built(torch)}" if torch else "",
         "host": f"{machine['host']}, {machine['system']}, kernel {machine['kernel']}, {machine['libc'] or 'libc unknown'}",
         "processor": f"{machine['cpus']} × {machine['cpu']}, {human.size(machine['memory_bytes'])}",
@@ -79,12 +80,14 @@ def _environment(record: dict[str, Any] | None, name: str) -> list[str]:
         "driver": driver or "",
         "packages": f"{len(record['packages'])}",
     }
-    editable = set(record["editable"])
-    packages = [
-        f"    {package}=={version}" + ("  (in place: its code may have changed since)" if package in editable else "")
-        for package, version in sorted(record["packages"].items())
-    ]
+    built = {package: f"  ({told or 'not from an index'})" for package, told in record.get("built_from", {}).items()}
+    notes = built | dict.fromkeys(record["editable"], "  (in place: its code may have changed since)")
+    packages = [f"    {name}=={version}{notes.get(name, '')}" for name, version in sorted(record["packages"].items())]
     return [*_section(told), *packages]
+
+
+def _doubt(python: dict[str, Any]) -> str:
+    return "" if python.get("certain") else "; the command may start another one, whose packages are not these"
 
 
 def _built(torch: dict[str, Any]) -> str:

@@ -133,16 +133,16 @@ def measured(seen: Snapshot, kind: Kind) -> Mapping[str, Speed]:
 def cost(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> View | None:
     """The cost of a job, at the price of the nodes that it would get if all were free; None if no node has a price.
 
-    `expected` assumes the run time of similar jobs, `at_most` the whole time limit (null without one).
+    `expected` assumes the run time of similar jobs, a guess if `few` have finished; `at_most` the whole time limit, if any.
     """
     way = Market(seen.rules, grouped(seen.sites), seen.ended).ways(it.kind)[0]
     space, ask = Space(seen.sites), way.kind.ask
     nodes = [node for _, nodes in policy.place(space, ask) for node in nodes][: ask.nodes]
-    rate = 0.0
+    rate, with_gpus = 0.0, {site.pool for site in seen.sites if site.devices}  # as `control.charging` does it
     for index, node in enumerate(nodes):
         shape = ask.first if index == 0 else ask.each
         site = seen.sites[node]
-        units = shape.gpu_milli if site.devices else shape.cpus
+        units = shape.gpu_milli if site.pool in with_gpus else shape.cpus
         rate += seen.rules.pool(site.pool).price * units / WHOLE
     if not rate:
         return None
@@ -152,6 +152,7 @@ def cost(seen: Snapshot, policy: Policy, lifetimes: Lifetimes, it: Task) -> View
         "currency": seen.rules.currency,
         "per_hour": rate,
         "run_s": expected_s,
+        "few": lifetimes.learned < TELLING,
         "expected": rate * expected_s / _HOUR_S,
         "at_most": None if limit_s is None or not isfinite(limit_s) else rate * limit_s / _HOUR_S,
     }

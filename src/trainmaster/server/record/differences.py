@@ -102,11 +102,12 @@ def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
         "params": [_params(run.job, read=True) for run in runs],
         "recorded": [_params(run.job, read=False) for run in runs],
         "tags": [dict(run.job.spec.tags) for run in runs],
+        "start": [_start(run.job) for run in runs],
         "code": [_code(run.job) for run in runs],
         "files": [_files(run.tree) for run in runs],
         "data": [_data(run.job) for run in runs],
         "python": [_python(record) for record in records],
-        "packages": [None if record is None else _packages(record) for record in records],
+        "packages": _all_packages(records),
         "hardware": [_hardware(run) for run in runs],
         "machine": [_machine(record) for record in records],
         "variables": [_variables(run.job) for run in runs],
@@ -155,6 +156,15 @@ def _spec(job: Job) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if not name.startswith(tuple(f"{one}." for one in _LEFT_OUT))}
 
 
+def _start(job: Job) -> dict[str, Any]:
+    """The checkpoint of another job that it starts from; nothing if it starts from the beginning."""
+    lineage = job.lineage
+    if lineage is None or lineage.checkpoint is None:
+        return {}
+    point = lineage.checkpoint
+    return {"checkpoint": f"{point.id} of {lineage.owner or lineage.job}, {point.place or 'unknown step'}"}
+
+
 def _code(job: Job) -> dict[str, Any]:
     origin, code = job.origin, job.code
     found: dict[str, Any] = {"git commit": origin.git_commit[:_DIGEST_SHOWN] if origin.git_commit else None}
@@ -162,6 +172,7 @@ def _code(job: Job) -> dict[str, Any]:
         found["git changes"] = origin.git_dirty
     if code.in_place:
         found["run in"] = origin.directory
+        found["git patch"] = origin.git_diff[:_DIGEST_SHOWN] if origin.git_diff else None  # of a copy, the files tell
     return found
 
 
@@ -201,11 +212,15 @@ def _built_for(cuda: str | None, hip: str | None) -> str:
     return f"CUDA {cuda}" if cuda else f"ROCm {hip}" if hip else "CPU"
 
 
-def _packages(record: EnvironmentRecord) -> dict[str, Any]:
-    editable = set(record["editable"])
-    return {
-        name: f"{version} (editable)" if name in editable else version for name, version in sorted(record["packages"].items())
-    }
+def _all_packages(records: Sequence[EnvironmentRecord | None]) -> list[Mapping[str, Any] | None]:
+    """What identifies the code of one version counts only if all records have it: otherwise it is not known to differ."""
+    known = all("built_from" in record for record in records if record is not None)
+    return [None if record is None else _packages(record, record.get("built_from", {}) if known else {}) for record in records]
+
+
+def _packages(record: EnvironmentRecord, built_from: Mapping[str, str]) -> dict[str, Any]:
+    marks = {name: f" ({told})" for name, told in built_from.items() if told} | dict.fromkeys(record["editable"], " (editable)")
+    return {name: version + marks.get(name, "") for name, version in sorted(record["packages"].items())}
 
 
 def _hardware(run: Run) -> dict[str, Any] | None:
@@ -231,4 +246,5 @@ def _machine(record: EnvironmentRecord | None) -> dict[str, Any] | None:
 
 def _submitted(job: Job) -> dict[str, Any]:
     origin = job.origin
-    return {"by": job.owner, "from": origin.host, "directory": origin.directory}
+    umask = None if origin.umask is None else f"{origin.umask:03o}"
+    return {"by": job.owner, "from": origin.host, "directory": origin.directory, "umask": umask}

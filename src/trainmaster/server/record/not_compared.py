@@ -1,26 +1,31 @@
 """What a comparison of jobs does not look at, because nothing of it is recorded, or not its bytes. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from trainmaster.model.job import Job
 from trainmaster.model.redaction import is_secret_variable, text
+from trainmaster.server.record.command_reading import unrecorded
+from trainmaster.wire.environment import EnvironmentRecord
 from trainmaster.wire.names import DATA_CHANGED
 
 _NAMED_MAX = 3
 
 
-def not_compared(jobs: Sequence[Job]) -> list[str]:
-    """Each as a clause with its reason: `data train of a-1: it is at a URL`."""
+def not_compared(jobs: Sequence[Job], records: Mapping[str, EnvironmentRecord | None] = MappingProxyType({})) -> list[str]:
+    """Each as a clause with its reason: `data train of a-1: it is at a URL`. `records`: id -> what its attempt ran in."""
     found: dict[str, list[str]] = {}
     for job in jobs:
-        for what in _of(job):
+        for what in _of(job, records.get(job.id)):
             found.setdefault(what, []).append(job.id)
     return [_among(what, ids, len(jobs)) for what, ids in found.items()]
 
 
-def _of(job: Job) -> Iterator[str]:
+def _of(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     if job.code.linked:
         yield "files that were linked to the work directory, not copied"
+    if job.code.in_place and job.origin.git_diff_cut:
+        yield "the rest of its patch, which was too large to be stored whole"
     versions = {version.name: version for version in job.data}
     for name in job.spec.data:
         version = versions.get(name)
@@ -32,7 +37,9 @@ def _of(job: Job) -> Iterator[str]:
         if trouble.topic == DATA_CHANGED:
             yield f"data: {trouble.text}"
     for name, place in job.origin.editable.items():
-        yield f"package {name}, imported from {text(place)} and not from the copy"
+        kept = ": nothing of it is recorded" if job.code.in_place else " and not from the copy"
+        yield f"package {name}, imported from {text(place)}{kept}"
+    yield from unrecorded(job, record)
     variables = {**job.origin.variables, **job.spec.environment.variables}
     if variables.get("PYTHONPATH"):
         yield f"what PYTHONPATH leads to: {text(variables['PYTHONPATH'])}"
@@ -40,6 +47,8 @@ def _of(job: Job) -> Iterator[str]:
     if job.attempt is not None and len(job.attempt.nodes) > 1:
         yield "packages and machines of its other nodes: only those of the first are compared"
     if job.attempt is not None and job.attempt.number > 1:
+        if job.code.digest is not None:
+            yield "files of its later attempts: they ran in the directory that the first one left, which may differ"
         yield "what its earlier attempts ran with: packages and machine are those of the last"
 
 

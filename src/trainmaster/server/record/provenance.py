@@ -136,7 +136,7 @@ def show_provenance(request: Request, ref: Ref) -> bodies.Json:
 @router.get("/jobs/{ref}/diff", summary="Download a job's patch", response_class=Response)
 @STORES.runs
 def show_diff(request: Request, ref: Ref) -> Response:
-    """The difference from the commit at submit, for `git apply`. Untracked files are in the code copy."""
+    """The difference from the commit at submit, for `git apply`. Untracked files are not in it."""
     api = runtime.of(request)
     job = find(api, ref).job
     return Response(read_diff(api.services, job), media_type="text/x-diff")
@@ -148,16 +148,23 @@ def read_diff(services: Services, job: Job) -> bytes:
     if origin.git_commit is None:
         raise NotFoundError(f"{job.id} was not submitted from a git repository with a commit, so there is no patch")
     if origin.git_diff is None:
-        changed = "untracked files are in the code copy" if origin.git_dirty else "nothing differed"
+        changed = "files differed from it, but there is no patch of them" if origin.git_dirty else "git saw no change"
         raise NotFoundError(f"{job.id} has no patch: it was run from commit {origin.git_commit[:12]}; {changed}")
     if origin.git_diff_cut:
         said = f"the patch of {job.id} was too large to be stored whole ({origin.git_diff_bytes:,} bytes)"
-        raise NotFoundError(said, "the code copy has the files themselves: they are in its work directory")
+        raise NotFoundError(said, _elsewhere(job))
     try:
         with services.blobs.open(diff_blob(origin.git_diff)) as file:
             return file.read()
     except NotFoundError as error:
-        raise OperationError(f"the patch of {job.id} is lost", "the code copy has the files themselves") from error
+        raise OperationError(f"the patch of {job.id} is lost", _elsewhere(job)) from error
+
+
+def _elsewhere(job: Job) -> str:
+    """Where the files are that a patch would have described."""
+    if job.code.in_place:
+        return f"it ran in {job.origin.directory} itself, and nothing was copied"
+    return "the code copy has those files that were copied: they are in its work directory"
 
 
 def _environments(attempt: Attempt) -> list[str | None]:

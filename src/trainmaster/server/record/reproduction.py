@@ -14,6 +14,7 @@ from trainmaster.agent.environment.installed_packages import Installation
 from trainmaster.model import redaction
 from trainmaster.model.job import Job
 from trainmaster.model.spec import DataVersion
+from trainmaster.server.record.command_reading import unrecorded
 from trainmaster.server.record.provenance import environment
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.wire.environment import EnvironmentRecord
@@ -27,7 +28,7 @@ _MACHINE = (("host", "host"), ("cpu", "processor"), ("kernel", "kernel"), ("driv
 def comparison(api: Runtime, job: Job, data: Sequence[DataVersion]) -> dict[str, Any]:
     """`equal`: what is kept; `unequal`: what is not. `data`: the present versions of the job's data."""
     record, variables = _recorded(api, job), {**job.origin.variables, **job.spec.environment.variables}
-    unequal = [*_unequal_job(job), *unequal_data(job, data), *_unequal_environment(record, variables)]
+    unequal = [*_unequal_job(job, record), *unequal_data(job, data), *_unequal_environment(record, variables)]
     return {"equal": list(_held(job, data)), "unequal": unequal}
 
 
@@ -54,7 +55,7 @@ def _held(job: Job, data: Sequence[DataVersion]) -> Iterator[str]:
         yield f"start from the checkpoint of {job.lineage.owner} at {start.place or 'an unknown step'}"
 
 
-def _unequal_job(job: Job) -> Iterator[str]:
+def _unequal_job(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     """What the job itself does not pin."""
     if job.code.in_place:
         yield f"code: it ran in {job.origin.directory} itself and will use what is there now"
@@ -65,6 +66,7 @@ def _unequal_job(job: Job) -> Iterator[str]:
     path = {**job.origin.variables, **job.spec.environment.variables}.get("PYTHONPATH")
     if path:
         yield f"PYTHONPATH: what {redaction.text(path)} has now is read"
+    yield from unrecorded(job, record)
     restarts = job.restarts_program + job.restarts_infrastructure
     if restarts:
         times = "once" if restarts == 1 else f"{restarts} times"
@@ -131,11 +133,17 @@ def _unequal_python(then: EnvironmentRecord, variables: Mapping[str, str]) -> It
         return
     if found.version() != python["version"]:
         yield f"Python: {python['version']}, now {found.version()}"
-    names = sorted({*then["packages"], *packages})
-    differing = [name for name in names if then["packages"].get(name) != packages.get(name)]
+    built = (then["built_from"], found.built_from(editable)) if "built_from" in then else ({}, {})
+    before, now = _identified(then["packages"], built[0]), _identified(packages, built[1])
+    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     for name in differing[:_PACKAGES]:
-        yield f"package {name}: {then['packages'].get(name, 'none')}, now {packages.get(name, 'none')}"
+        yield f"package {name}: {before.get(name, 'none')}, now {now.get(name, 'none')}"
     if len(differing) > _PACKAGES:
         yield f"packages: {len(differing) - _PACKAGES} more differ"
     for name in sorted({*then["editable"], *editable}):
         yield f"package {name}: an editable install, so its code may differ under the same version"
+
+
+def _identified(packages: Mapping[str, str], built_from: Mapping[str, str]) -> dict[str, str]:
+    """The version of each package, and what else identifies its code."""
+    return {name: f"{version} ({built_from[name]})" if built_from.get(name) else version for name, version in packages.items()}

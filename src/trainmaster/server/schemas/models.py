@@ -343,7 +343,9 @@ class Provenance(Described):
     lineage: dict[str, Any] | None = Field(description="relation, job, checkpoint, step, approximate, owner")
     children: list[str]
     attempts: list[dict[str, Any]] = Field(description="number, started_s, nodes: [{node, devices, environment}]")
-    environments: dict[str, Any] = Field(description="SHA-256 -> python, packages, editable, torch, machine; null if lost")
+    environments: dict[str, Any] = Field(
+        description="SHA-256 -> python, packages, editable, built_from, torch, machine; null if lost"
+    )
 
 
 class Health(Described):

@@ -57,6 +57,7 @@ class Cost(Described):
     currency: str
     per_hour: float
     run_s: float = Field(description="expected run time")
+    few: bool = Field(description="whether fewer than ten jobs have finished, so that the run time is a guess")
     expected: float
     at_most: float | None = Field(description="for the whole time limit; null without one")
 

@@ -170,7 +170,7 @@ class _Section(BaseModel):
 
 
 class WindowFields(_Section):
-    """A maintenance window. No job starts on its nodes that could run into it. A bare text is `when`."""
+    """A maintenance window. A job whose time limit reaches into it does not start on its nodes. A bare text is `when`."""
 
     when: When = Field(
         default=None,

@@ -53,7 +53,8 @@ def _order(policy: Policy, rules: Cluster) -> Iterator[str]:
         said = _summary(policy.preempt)
         yield "running jobs may be preempted" + (f": {said}" if said else "")
         yield f"but not before having run {span(rules.min_run_s)}" if rules.min_run_s else "at any time"
-    yield f"past usage counts half after {span(rules.half_life_s)}"
+    if policy.sharing is not None:
+        yield f"past usage counts half after {span(rules.half_life_s)}"
 
 
 def _weighted(weights: Weights) -> Iterator[str]:
@@ -77,7 +78,7 @@ def _summary(function: Callable[..., Any]) -> str:
 def _pool(pool: Pool, rules: Cluster, now_s: float) -> Iterator[str]:
     yield f"the nodes {', '.join(pool.nodes)}" if pool.nodes else "every node that is in no other pool"
     if pool.price:
-        yield f"{pool.price:g} {rules.currency} per GPU and hour (per CPU and hour on nodes without GPUs)"
+        yield f"{pool.price:g} {rules.currency} per GPU and hour (per CPU and hour if it has no GPUs)"
     if pool.speed != 1:
         yield f"its GPUs count as {pool.speed:g} times as fast, for jobs with a choice of GPUs, until that is measured"
     labels = [f"{name} {value}" for name, value in pool.labels]
@@ -89,7 +90,8 @@ def _pool(pool: Pool, rules: Cluster, now_s: float) -> Iterator[str]:
         nodes = "" if window.nodes == ("*",) else f" on {', '.join(window.nodes)}"
         why = f" ({window.reason})" if window.reason else ""
         long = span(window.until_s - window.from_s)
-        means = "it is past" if window.turn(now_s) is None else "only jobs that end before it start there"
+        starts = "only jobs that end before it, or have no time limit, start there"
+        means = "it is past" if window.turn(now_s) is None else starts
         yield f"maintenance {when} UTC for {long}{nodes}{why}: {means}"
 
 
@@ -143,7 +145,7 @@ def _class(work: Work, stops: bool) -> Iterator[str]:
     if stops or not work.preemptible:
         yield f"its jobs {'may' if work.preemptible else 'must not'} be preempted"
     targets = (
-        ("wait", work.wait_target_s),
+        ("start", work.wait_target_s),
         ("complete, waiting included,", work.completion_target_s),
         ("run again after a failure", work.recovery_target_s),
     )

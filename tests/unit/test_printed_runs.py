@@ -1,0 +1,104 @@
+"""What is read from a few lines of one program after another: its steps, its evaluations, and its settings."""
+
+import pytest
+
+from trainmaster.agent.metrics.parse import Parser
+
+RUNS: dict[str, list[tuple[str, object]]] = {
+    "kohya: the time step of a diffusion is no step of the training": [
+        ("steps:   2%|2         | 50/2000 [00:10<06:40,  4.88it/s, avr_loss=0.12]", (50, {"avr_loss": 0.12})),
+        (
+            "validation steps:  25%|##        | 2/8 [00:01<00:03,  2.00it/s, val_avg_loss=0.19, timestep=500]",
+            (None, {"val_avg_loss": 0.19}),
+        ),
+        (
+            "epoch validation steps:  25%|##   | 2/8 [00:01<00:03,  2.00it/s, val_epoch_avg_loss=0.19, timestep=350]",
+            (None, {"val_epoch_avg_loss": 0.19}),
+        ),
+    ],
+    "MaxText: the steps of an evaluation are none of the training": [
+        ("completed step: 40, seconds: 0.5, loss: 3.250", (40, {"seconds": 0.5, "loss": 3.25})),
+        ("Completed eval step 0", None),
+        ("Completed eval step 1", None),
+    ],
+    "ESPnet: batches, and the parts of an epoch's results": [
+        ("1epoch:train:1-100batch: iter_time=0.001, loss=2.5", (100, {"iter_time": 0.001, "loss": 2.5})),
+        ("1epoch:train:101-200batch: iter_time=0.001, loss=2.25", (200, {"iter_time": 0.001, "loss": 2.25})),
+        (
+            "1epoch results: [train] loss=2.5, acc=0.591, train_time=0.982, [valid] loss=23.2, acc=0.541",
+            (None, {"train_loss": 2.5, "train_acc": 0.591, "train_time": 0.982, "valid_loss": 23.2, "valid_acc": 0.541}),
+        ),
+    ],
+    "CLU: a line's values are of its collection": [
+        ("[1001000] collection=train accuracy=0.5, loss=4.5", (1001000, {"accuracy": 0.5, "loss": 4.5})),
+        (
+            "[1001000] collection=training_eval/wmt accuracy=0.25, loss=5.5",
+            (1001000, {"training_eval/wmt/accuracy": 0.25, "training_eval/wmt/loss": 5.5}),
+        ),
+    ],
+    "Optuna: a trial's value, and none of its parameters": [
+        (
+            "[I 2026-08-20 19:25:09,783] Trial 1 finished with value: 195.5 and parameters: "
+            "{'lr': 0.0003, 'entropy_coeff': 0.012, 'vf_loss_coeff': 0.5}. Best is trial 0 with value: 200.5.",
+            (1, {"value": 195.5}),
+        ),
+    ],
+    "NeMo's bar without a rate": [
+        ("Epoch 0: :  10%|#         | 101/1000 [00:21<35:11, v_num=0, reduced_train_loss=9.830, global_step=100.0]",
+         (100, {"reduced_train_loss": 9.83})),
+    ],
+    "Lightning pads a float to five characters": [
+        ("Epoch 0:  10%|#  | 400/4000 [00:01<00:10, 300.00it/s, v_num=0, train_loss=0.5, global_step=99.00]", (99, {"train_loss": 0.5})),
+        ("Epoch 0:  10%|#  | 404/4000 [00:01<00:10, 300.00it/s, v_num=0, train_loss=0.5, global_step=100.0]", (100, {"train_loss": 0.5})),
+    ],
+    "DETR: the averages of an evaluation": [
+        ("Epoch: [0]  [ 10/313]  eta: 0:01:02  lr: 0.0001  loss: 24.5000 (26.5000)", (10, {"lr": 0.0001, "loss": 24.5})),
+        ("Test: Total time: 0:00:05 (0.5 s / it)", None),
+        ("Averaged stats: class_error: 71.00  loss: 20.0000 (21.0000)", (None, {"test_class_error": 71.0, "test_loss": 21.0})),
+    ],
+    "COCO's summary": [
+        (" Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all | maxDets=100 ] = 0.410", (None, {"AP": 0.41})),
+        (" Average Precision  (AP) @[ IoU=0.50      | area=   all | maxDets=100 ] = 0.610", (None, {"AP50": 0.61})),
+        (" Average Precision  (AP) @[ IoU=0.50:0.95 | area= small | maxDets=100 ] = -1.000", None),
+        (" Average Recall     (AR) @[ IoU=0.50:0.95 | area=   all | maxDets= 10 ] = 0.525", (None, {"AR10": 0.525})),
+        (" Average Recall     (AR) @[ IoU=0.50:0.95 | area= large | maxDets=100 ] = 0.725", (None, {"ARl": 0.725})),
+    ],
+    "DCGAN: the batch of an epoch": [
+        ("[0/2][5/782]\tLoss_D: 0.5\tLoss_G: 4.5", (5, {"Loss_D": 0.5, "Loss_G": 4.5})),
+        ("[1/2][5/782]\tLoss_D: 0.5\tLoss_G: 4.5", (787, {"Loss_D": 0.5, "Loss_G": 4.5})),
+    ],
+    "Flux": [
+        ("[ Info: [2]: Test accuracy: 0.9700", (2, {"Test_accuracy": 0.97})),
+    ],
+    "Flux, without the macro": [
+        ("Epoch 1/5, batch 10/50: loss = 0.52f0", (10, {"loss": 0.52})),
+        (
+            "Epoch: 2   Train: (loss = 0.5000f0, acc = 91.6)   Test: (loss = 0.45f0, acc = 91.8)",
+            (None, {"train_loss": 0.5, "train_acc": 91.6, "test_loss": 0.45, "test_acc": 91.8}),
+        ),
+    ],
+    "CleanRL: the episodes of an evaluation": [
+        ("global_step=5000, episodic_return=[120.5]", (5000, {"episodic_return": 120.5})),
+        ("eval_episode=3, episodic_return=[497.5]", (None, {"eval_episodic_return": 497.5})),
+    ],
+    "AutoGluon, Surprise, caret: numbers of a row belong to columns": [
+        ("0   CatBoost   0.842461   0.86   accuracy   0.008018   0.004153   1.25", None),
+        ("RMSE (testset)    0.9311  0.9370  0.9320  0.9342  0.0031", None),
+        ("Balanced Accuracy   1.0000   0.9500   0.9450", None),
+    ],
+    "torchvision: the model and its average": [
+        ("Test:  Acc@1 15.500 Acc@5 40.250", (None, {"test_Acc@1": 15.5, "test_Acc@5": 40.25})),
+        ("Test: EMA Acc@1 15.750 Acc@5 41.250", (None, {"test_EMA_Acc@1": 15.75, "test_Acc@5": 41.25})),
+    ],
+    "fairseq's JSON: the step of a validation": [
+        ('{"epoch": 1, "valid_loss": "8.769", "valid_num_updates": "1100"}', (1100, {"valid_loss": 8.769, "epoch": 1.0})),
+    ],
+    "RLlib: coefficients are settings": [("entropy_coeff 0.5", None), ("step 5: vf_loss_coeff=0.5", (5, {"vf_loss_coeff": 0.5}))],
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_lines_of_a_run(name: str) -> None:
+    parser = Parser()
+    for line, read in RUNS[name]:
+        assert parser.parse(line.encode()) == read, line
