@@ -34,6 +34,7 @@ _KEYS = frozenset(  # words before `key`
 _OF_TEXT = frozenset(  # words before `token` that mean a language model's token, not a credential
     ("bos", "eos", "pad", "unk", "mask", "cls", "sep", "special", "image", "start", "end", "stop", "per", "prefix", "suffix")
 )
+_LAST = frozenset(("key", "id", "token", "pass", "pat", "pwd"))  # last words of names that may be those of credentials
 _ABOUT = frozenset(  # last words of names that hold a location or an amount, not a credential
     ("file", "path", "dir", "directory", "name", "env", "var", "length", "len", "size", "count", "ratio", "rate", "prob", "url")
 )
@@ -81,12 +82,24 @@ def _words(name: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in _WORD.findall(name))
 
 
+@lru_cache(4096)
+def _always(name: str) -> bool | None:
+    """Whether a name is that of a credential; None if its value tells."""
+    words = _words(name)
+    if not words or words[-1] in _ABOUT:
+        return False
+    if not _ALWAYS.isdisjoint(words) or "password" in name.lower():  # PGPASSWORD
+        return True
+    return None if words[-1] in _LAST else False
+
+
 def is_credential(name: str, value: str = "") -> bool:
     """Whether an option, variable or parameter of this name holds a credential (`--hub-token`, `AWS_SECRET_ACCESS_KEY`)."""
-    words = _words(name[-128:])
-    if not words or words[-1] in _ABOUT or _SWITCH.match(value):
+    name = name[-128:]
+    always, words = _always(name), _words(name)
+    if always is False or _SWITCH.match(value):
         return False
-    if not _ALWAYS.isdisjoint(words) or "password" in name[-128:].lower():  # PGPASSWORD
+    if always:
         return True
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last == "key" or words[-2:] == ("key", "id"):
