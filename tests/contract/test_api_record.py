@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 from api_server import Api, serving
+from waiting import deadline
 
 from trainmaster.home import account_name
 from trainmaster.model import events as ev
@@ -16,7 +17,7 @@ from trainmaster.model.commands import TakeNote
 from trainmaster.model.job import Action, Outcome, RankEnd, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.store import MetricPoint, NewEvent
-from trainmaster.server.record import artifacts, comparison
+from trainmaster.server.record import artifacts, comparison, notes
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.wire.code import Tree, canonical, digest
 
@@ -103,6 +104,20 @@ def test_an_artifact_is_no_longer_replaced_once_its_job_has_ended(api: Api) -> N
     with pytest.raises(ValueError, match="cannot happen"):
         api.control.record(job, late)
     assert [one["digest"] for one in api.get(f"/jobs/{job}/artifacts")["artifacts"]] == ["ab" * 32]
+
+
+def test_an_artifact_that_a_verification_found_missing_is_said_to_be_so(api: Api) -> None:
+    """`tm show` listed it, and offered to download it."""
+    job = running(api)
+    keep(api, job, "out.pt")
+    assert [one["what"] for one in verified(api)["damaged"]] == ["artifact out.pt: missing"]
+    (note,) = [note for note in api.get(f"/jobs/{job}")["notes"] if "missing" in note]
+    assert note.endswith("so that they cannot be downloaded: out.pt")
+
+
+def verified(api: Api) -> Any:
+    assert api.http.post("/storage/verify", json={}).status_code == 202
+    return deadline(lambda: found if (found := api.get("/storage/verify"))["ended"] else None, "the verification")
 
 
 def test_artifacts_come_as_they_were_kept(api: Api) -> None:
@@ -275,3 +290,30 @@ def test_the_logbook_of_an_experiment_tells_new_bests(api: Api) -> None:
     ]
     assert best[1]["links"] == [one]
     assert [entry["kind"] for entry in api.get("/logbook", job=two)["entries"] if entry["kind"] == "best"] == []
+
+
+def bests(api: Api, **query: str) -> list[tuple[str, str]]:
+    return [(one["job"], one["text"]) for one in api.get("/logbook", **query)["entries"] if one["kind"] == "best"]
+
+
+def test_a_metric_without_a_direction_has_no_best_in_the_logbook(api: Api) -> None:
+    """Of a throughput, 5 was a new best after 10."""
+    for value in (10.0, 5.0):
+        job = running(api, experiment="th", metrics={"primary": "throughput"})
+        api.services.metrics.write([MetricPoint(job, 1, 0, 1, "throughput", value, api.control.now_s)], [])
+    assert bests(api, experiment="th") == []
+
+
+def test_a_best_is_that_of_an_experiment_in_its_project(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logbook of `blue` showed the best of `red`, and never marked its own first."""
+    red, blue, again = (running(api, experiment="base", project=project) for project in ("red", "blue", "blue"))
+    for job, value in ((red, 0.1), (blue, 0.5), (again, 0.4)):
+        api.services.metrics.write([MetricPoint(job, 1, 0, 1, "loss", value, api.control.now_s)], [])
+    first = (blue, "new best of base: loss 0.5 at step 1")
+    assert bests(api, project="blue", experiment="base") == [
+        first, (again, f"new best of base: loss 0.4 at step 1; before: 0.5 by {blue}")
+    ]  # fmt: skip
+    assert bests(api, job=red) == [(red, "new best of base: loss 0.1 at step 1")]
+    assert {job for job, _ in bests(api, experiment="base")} == {red, blue, again}
+    monkeypatch.setattr(notes, "_JOBS", 1)
+    assert bests(api, project="blue", experiment="base") == [(again, "new best of base, among its newest 1 jobs: loss 0.4 at step 1")]

@@ -44,6 +44,26 @@ def test_globs_directories_and_links(tmp_path: Path) -> None:
     assert tree(store) == {hashlib.sha256(text.encode()).hexdigest(): text for text in "abm"}
 
 
+@pytest.mark.parametrize("pattern", ["res/out.pt", "res/*", "res", "away/*.pt"])
+def test_a_link_that_leads_out_is_said_to_do_so(tmp_path: Path, pattern: str) -> None:
+    """Nothing matched it; or it was dropped without a word beside others that were kept."""
+    work = tmp_path / "work"
+    write(work / "res" / "in.pt", "i")
+    write(tmp_path / "other" / "a.pt", "o")
+    (work / "res" / "out.pt").symlink_to(tmp_path / "other" / "a.pt")
+    (work / "res" / "out-too").symlink_to(tmp_path / "other")
+    (work / "away").symlink_to(tmp_path / "other")
+    told: list[tuple[str, str]] = []
+    orders = launch(tmp_path, artifacts=[pattern])
+    missed = lambda name, why: told.append((name, why))  # noqa: E731
+    names = [one["path"] for batch, _, _ in keep_artifacts(orders, missed, True) for one in batch]
+    assert names == (["res/in.pt"] if pattern in ("res/*", "res") else [])
+    ((name, why),) = told
+    assert name == {"res/*": "res/out-too", "away/*.pt": "away/a.pt"}.get(pattern, "res/out.pt")
+    more = f"; likewise 1 more of {pattern}" if pattern == "res/*" else ""
+    assert why == f"a link leads out of the work directory to it, and only what is inside is kept{more}"
+
+
 def test_the_names_of_what_is_kept_are_durable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R24: every directory in which something new was made is synced, before it is told that anything is kept."""
     synced: list[str] = []

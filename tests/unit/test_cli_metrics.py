@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.cli.app import run
+from trainmaster.cli.inspect.metrics import last_told
 
 LOG = (
     "Using 2 workers, ratio 0.5\n"
@@ -132,3 +133,12 @@ def test_settings_are_no_measurements_and_steps_alone_are_told(tmp_path: Path, c
     assert "only steps were read: no value with a name stood in these lines" in said
     assert "to read one with a pattern: tm metrics try FILE --pattern 'step (" in said
     assert "dropout" not in said
+
+
+def test_the_last_value_is_the_one_told_last_as_it_is_in_a_comparison() -> None:
+    """Of steps 10 and then 5, `tm metrics` called that of 10 the last, and `tm compare` that of 5."""
+    points = [(5, 0.9), (10, 0.0)]  # in order of steps
+    assert last_told(points, {"step": 5, "value": 0.9}) == (5, 0.9)
+    assert last_told([(0, 0.1), (1, 0.2)], {"step": None, "value": 0.2}) == (1, 0.2)
+    assert last_told(points, {"step": 99, "value": 0.5}) == (10, 0.0)  # told since the table was read
+    assert last_told(points, None) == (10, 0.0)

@@ -1,6 +1,7 @@
 """What the agent says of declared data when a job starts: as it was at the submit, changed, or not known."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,9 +9,23 @@ import pytest
 
 from trainmaster.agent.environment import data_changes
 from trainmaster.agent.transport.outbox import Outbox
-from trainmaster.wire import disks
+from trainmaster.client import data as client_data
+from trainmaster.client.data import versions
+from trainmaster.wire import data as wire_data
 from trainmaster.wire.launch import Launch
 from trainmaster.wire.names import DATA_CHANGED
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def submitted(path: Path) -> dict[str, Any]:
+    """As the client records it, and as the server passes it on."""
+    (found,) = versions({"data": {"train": str(path)}}, path.parent)
+    digest = found["digest"] if found["exact"] else ""
+    return {"name": "train", "path": str(path), "stamp": found["stamp"], "digest": digest, "bytes": found["bytes"]}
 
 
 def said(tmp_path: Path, *data: dict[str, Any]) -> str:
@@ -20,7 +35,7 @@ def said(tmp_path: Path, *data: dict[str, Any]) -> str:
 
 
 def declared(path: Path, name: str) -> dict[str, Any]:
-    return {"name": name, "path": str(path), "stamp": disks.stamp(disks.regular_files(str(path), []))}
+    return {"name": name, "path": str(path), "stamp": wire_data.stamp(wire_data.find(str(path)).files)}
 
 
 def test_data_as_it_was_is_not_spoken_of_and_what_changed_is(tmp_path: Path) -> None:
@@ -69,3 +84,57 @@ def test_a_file_whose_status_cannot_be_read_is_in_doubt_too(tmp_path: Path, monk
 
     monkeypatch.setattr(os, "stat", fails)
     assert said(tmp_path, data).startswith("train could not be read when attempt 2 began")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_other_bytes_of_the_same_size_and_time_are_a_change(tmp_path: Path, inside: bool) -> None:
+    """`touch -r` hid it: the recorded digest was that of other bytes."""
+    file = tmp_path / "train" / "part"
+    file.parent.mkdir()
+    file.write_text("AAAA")
+    os.utime(file, (1000, 1000))
+    declared = submitted(file.parent if inside else file)
+    assert said(tmp_path, declared) == ""
+    file.write_text("BBBB")
+    os.utime(file, (1000, 1000))
+    assert said(tmp_path, declared).startswith("train has changed since the submit")
+
+
+def test_what_touches_no_byte_is_no_change(tmp_path: Path) -> None:
+    """Permissions, another link, a copy with its times kept, another time: the stamp differs, and the bytes are looked at."""
+    file = tmp_path / "train" / "part"
+    file.parent.mkdir()
+    file.write_text("AAAA")
+    declared = submitted(file.parent)
+    file.chmod(0o600)
+    os.link(file, tmp_path / "another")
+    assert said(tmp_path, declared) == ""
+    shutil.copy2(file, tmp_path / "copy")
+    os.replace(tmp_path / "copy", file)
+    os.utime(file, (1000, 1000))
+    assert said(tmp_path, declared) == ""
+
+
+def test_a_stamp_of_an_older_version_and_that_of_large_data_have_no_times_of_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "part"
+    file.write_text("AAAA")
+    older = declared(file, "train")
+    monkeypatch.setattr(client_data, "BYTES_MAX", 3)
+    large = submitted(file)
+    file.chmod(0o600)
+    assert said(tmp_path, older) == said(tmp_path, large) == ""
+
+
+def test_a_file_that_cannot_be_read_to_compare_its_bytes_is_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "part"
+    file.write_text("AAAA")
+    known = submitted(file)
+    file.chmod(0o640)
+
+    def fails(path: str) -> str:
+        raise OSError(5, "Input/output error", path)
+
+    monkeypatch.setattr(wire_data, "sha256", fails)
+    assert said(tmp_path, known).startswith("train could not be read")

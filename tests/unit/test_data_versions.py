@@ -11,6 +11,7 @@ from trainmaster.client.data import versions
 from trainmaster.errors import UsageError
 from trainmaster.model.spec import DataVersion, JobSpec
 from trainmaster.server.jobs.data_versions import data_versions
+from trainmaster.wire import data as wire_data
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +91,38 @@ def test_beyond_the_bound_names_sizes_and_times_count_and_it_says_so(tmp_path: P
     assert version(tmp_path, "data")["digest"] != before["digest"]
 
 
+def test_what_was_cut_is_not_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories and links count, too: with 2 directories of 9 files, 8 files were called all of it."""
+    for directory in "ab":
+        (tmp_path / "data" / directory).mkdir(parents=True)
+        for number in range(9):
+            (tmp_path / "data" / directory / str(number)).write_text("x")
+    assert version(tmp_path, "data")["exact"] is True
+    monkeypatch.setattr(wire_data, "ENTRIES_MAX", 20)
+    assert (version(tmp_path, "data")["files"], version(tmp_path, "data")["exact"]) == (18, True)
+    monkeypatch.setattr(wire_data, "ENTRIES_MAX", 10)
+    found = version(tmp_path, "data")
+    assert (found["exact"], found["files"], found["doubt"]) == (False, 8, "only the first 10 of its entries were looked at")
+
+
+def test_a_pipe_or_a_device_has_no_digest_but_a_reason(tmp_path: Path) -> None:
+    """It had the digest of nothing, as an exact one."""
+    os.mkfifo(tmp_path / "pi\npe")
+    (tmp_path / "data").mkdir()
+    os.mkfifo(tmp_path / "data" / "one")
+    for uri, name in (("pi\npe", "pi?pe"), ("data", "one"), ("/dev/null", "null")):
+        found = version(tmp_path, uri)
+        assert found["doubt"] == f"{name} is a pipe, a socket or a device, whose bytes are not read"
+        assert {"digest", "exact", "stamp"}.isdisjoint(found)
+        (kept,) = data_versions([found], SPEC)
+        assert (kept.digest, kept.exact, kept.doubt) == (None, False, found["doubt"])
+    (tmp_path / "data" / "file").write_text("x")
+    mixed = version(tmp_path, "data")
+    assert (mixed["exact"], mixed["files"], mixed["doubt"]) == (False, 1, "one is a pipe, a socket or a device, whose bytes are not read")
+    (tmp_path / "empty").mkdir()
+    assert version(tmp_path, "empty")["exact"] is True
+
+
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"data.train: there is no {tmp_path}/nowhere"):
         version(tmp_path, "nowhere")
@@ -109,7 +142,7 @@ def test_the_server_takes_what_fits_the_spec() -> None:
     "wrong",
     [
         {}, [1], [{**GOOD, "name": "eval"}], [{**GOOD, "uri": "relative"}], [{**GOOD, "uri": 3}], [{**GOOD, "digest": "x"}],
-        [{**GOOD, "exact": 1}], [{**GOOD, "files": -1}], [{**GOOD, "bytes": True}], [{**GOOD, "odd": 1}], [GOOD, GOOD], "x",
+        [{**GOOD, "exact": 1}], [{**GOOD, "files": -1}], [{**GOOD, "bytes": True}], [{**GOOD, "odd": 1}], [{**GOOD, "doubt": 1}], [{**GOOD, "doubt": "a\x1b"}], [GOOD, GOOD], "x",
     ],
 )  # fmt: skip
 def test_the_server_refuses_what_does_not(wrong: Any) -> None:

@@ -1,13 +1,17 @@
 """Secrets are never shown: credentials in commands, variables, parameters, data, notes, events, comparisons."""
 
+import shlex
 import time
 from dataclasses import asdict, replace
 
 import pytest
 
+from trainmaster.control.observe import take_report
+from trainmaster.control.world import Batch, World
 from trainmaster.model import events as ev
 from trainmaster.model import redaction
-from trainmaster.model.job import Job
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job, State
 from trainmaster.model.redaction import HIDDEN, is_credential, line, shown, text, values, variables, without_signature
 from trainmaster.model.spec import DataVersion, Environment, JobSpec, Origin, Role
 from trainmaster.ports.store import Recorded
@@ -136,11 +140,89 @@ def test_a_signed_query_is_not_kept_with_the_version_of_the_data() -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bash", "-c", "OMP_NUM_THREADS=1 HF_TOKEN=SECRET python train.py"), ("bash", "-c", "PGPASSWORD=SECRET psql"),
+        ("env", "PGPASSWORD=SECRET", "psql"), ("curl", "-H", "X-Api-Key: SECRET", "host"), ("curl", "-H", "X-Api-Key:SECRET"),
+        ("curl", "-H", "Authorization: token SECRET and more"), ("train.py", "--wandb-key", "SECRET"), ("train.py", "--wandb_key=SECRET"),
+        ("mysql", "-u", "root", "-pSECRET", "db"), ("/usr/bin/mysqldump", "-pSECRET"), ("sshpass", "-p", "SECRET", "ssh", "host"),
+        ("curl", "-u", "bob:SECRET", "host"), ("curl", "-sSubob:SECRET", "host"), ("curl", "--user", "bob:SECRET"),
+        ("bash", "-c", "mysql -pSECRET < x && curl -u bob:SECRET host"), ("train.py", '{"password": "SECRET", "lr": 0.1}'),
+        ("bash", "-c", "curl -H 'X-Api-Key: SECRET' host"), ("bash", "-c", "A=1 train.py --lr=0.1 --hub-token SECRET"),
+    ],
+)  # fmt: skip
+def test_credentials_of_arguments_and_of_the_same_line(arguments: tuple[str, ...]) -> None:
+    """Each was shown in full, as arguments or as a line."""
+    told = tuple(one.replace("SECRET", SECRET) for one in arguments)
+    assert SECRET not in str(redaction.command(told))
+    assert SECRET not in line(shlex.join(told))
+    assert redaction.command(told) != tuple(HIDDEN for _ in told)
+
+
+def test_a_header_in_prose_is_hidden_with_its_scheme_shown() -> None:
+    assert line("it sent Authorization: Bearer abcdefghij there") == f"it sent Authorization: Bearer {HIDDEN} there"
+    assert line("the leak was password=hunter2, again") == f"the leak was password={HIDDEN} again"
+    assert redaction.command(("x", '{"password": "a b", "lr": 0.1}')) == ("x", f'{{"password": {HIDDEN}, "lr": 0.1}}')
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ("docker", "run", "-u", "1000:1000", "-p", "80:80"), ("rsync", "-u", "host:data", "."), ("mkdir", "-p", "out"), ("python", "-u", "x.py"),
+        ("train.py", "--map", "token: 5"), ("docker", "run", "registry/secret:latest"), ("train.py", "--opt=a b=c"), ("curl", "-u", "1:2"),
+    ],
+)  # fmt: skip
+def test_arguments_without_credentials_are_shown_whole(told: tuple[str, ...]) -> None:
+    assert redaction.command(told) == told
+    assert line(shlex.join(told)) == shlex.join(told)
+
+
+def test_the_credentials_that_a_spec_gives_are_hidden_in_what_its_program_says() -> None:
+    variables = {"API_TOKEN": SECRET, "LONG_TOKEN": SECRET + SECRET, "LR": "0.01", "DB_PASSWORD": "x", "USE_TOKEN": "true"}
+    key = "BEGIN\n" + "k" * 20 + "\nEND"
+    spec = JobSpec("true", environment=Environment(variables={**variables, "SSH_KEY": key}), params={"api_key": "param-secret"})
+    secrets = redaction.known(spec)
+    said = f"KeyError: {SECRET}{SECRET} {SECRET} lr=0.01 true x param-secret {'k' * 20} http://u:pw@host"
+    assert redaction.without_known(said, secrets) == (
+        f"KeyError: {HIDDEN} {HIDDEN} lr=0.01 true x {HIDDEN} {HIDDEN} http://u:{HIDDEN}@host"
+    )
+
+
+def test_what_a_program_prints_of_the_credentials_given_to_it_is_not_recorded() -> None:
+    """In an exception, its last lines, a launch that fails, and warnings: `tm show`, `tm why`, the logbook and every JSON."""
+    spec = JobSpec("true", environment=Environment(variables={"API_TOKEN": SECRET}))
+    batch = Batch(World(), 100.0)
+    batch.world.put(replace(builders.placed(replace(builders.job(), spec=spec)), state=State.RUNNING))
+    said = f"KeyError: '{SECRET}'"
+    rank = {
+        "rank": 0, "exit_code": 1, "signal": None, "stopped_by_us": False, "ended_after_s": 1.0, "last_lines": [said, "x"],
+        "error": said, "peak_memory_bytes": 0, "cpu_s": 0.0, "raised": said,
+    }  # fmt: skip
+    ended = {
+        "kind": "ended", "n": 0, "ranks": [rank], "roles": [{**rank, "rank": -1, "role": "eval"}], "launch_error": said,
+        "machine_error": said, "launch_lines": [said], "over_memory": False, "memory_limit_bytes": None, "peak_memory_bytes": 0,
+        "port_in_use": False, "last_step": None, "first_step": None, "ran_s": 1.0, "unread": said,
+    }  # fmt: skip
+    for report in (
+        {"kind": "warned", "n": 1, "topic": "t", "text": said}, {"kind": "not_kept", "n": 2, "name": "a", "why": said}, ended
+    ):  # fmt: skip
+        assert take_report(batch, AgentKey("train-1", 1, 0), report) is None
+    recorded = [row.event for row in batch.events]
+    assert len(recorded) == 3
+    assert SECRET not in str(recorded)
+    assert isinstance(recorded[2], ev.NodeEnded)
+    assert recorded[2].outcome.ranks[0].last_lines == (f"KeyError: '{HIDDEN}'", "x")
+    assert SECRET not in str(batch.world.jobs["train-1"].attempt)
+
+
+@pytest.mark.parametrize(
     "hostile",
     [
         "a" * 10**6, "a=" * 500_000, "--a " * 250_000, "--token" * 150_000, "a='" * 300_000 + '"', "eyJ-" * 250_000, "eyJaaaaaaaa." * 90_000,
         "a" * 500_000 + "://", "http://" * 140_000, "Bearer " * 140_000, "Bearer" + " " * 10**6, "-" * 10**6, "--a" + " " * 10**6,
         "hf_" * 300_000, "-----BEGIN PRIVATE KEY-----" * 40_000, "://@" * 250_000, "A" * 10**6, "http://x?" + "&a=" * 300_000,
+        "curl" + " -u a:" * 60_000, "mysql" + " -pa" * 120_000, "a: " * 120_000, "'a: " * 120_000, '"a":' * 120_000, "sshpass -p " * 60_000,
+        "curl" + "-u" * 500_000, "mysql" * 200_000 + " -p", "a:" * 500_000,
     ],
 )  # fmt: skip
 def test_a_hostile_command_is_read_in_linear_time(hostile: str) -> None:

@@ -7,7 +7,8 @@ name and the store lacks is listed, too.
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from trainmaster.blobs.cached_store import CachedBlobs
 from trainmaster.blobs.checkpoints import artifact_name
@@ -65,9 +66,6 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
                 bad.append(stored.name)
     anew = Verification()  # a second look: it may have been stored anew meanwhile
     bad = [name for name in bad if not _whole(store, name, digest_of(name) or "", anew)]
-    damage = blobs.damage if isinstance(blobs, CachedBlobs | FsBlobs) else None
-    if damage is not None:
-        damage.only(bad)
     copies = CodeCopies(store, records)
     needed = copies.names() | set(_recorded(records))
     gone = _missing(store, needed - set(bad))  # a store says of what it knows to be damaged that it is not there
@@ -75,15 +73,24 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
         copies = CodeCopies(store, records)  # a job that was removed meanwhile needs nothing
         needed = copies.names() | set(_recorded(records))
         gone = _missing(store, needed & set(gone))
+    damage = blobs.damage if isinstance(blobs, CachedBlobs | FsBlobs) else None
+    if damage is not None:
+        damage.only(bad, gone)  # before the repair, which takes out what it stores anew
     for name in [*bad, *gone]:
         into.damaged_total += 1
         repaired = into.repair and (_from_cache(blobs, name) or repair(name))
         if len(into.damaged) < _DAMAGED_MAX:
             what, jobs = _belongs(copies, records, name)
             into.damaged.append(Damaged(name, f"{what}: missing" if name in gone else what, jobs, repaired))
-    for job in records.jobs():
-        for checkpoint in (*job.checkpoints, *job.staged):
-            _verify_checkpoint(store, job, checkpoint, into)
+    wrong = list(_wrong_checkpoints(store, records, into))
+    if damage is not None:
+        damage.also([one.stored for one in wrong if not one.gone], [one.stored for one in wrong if one.gone])
+    for one in wrong:
+        into.damaged_total += 1
+        into.checkpoints.setdefault(one.job, set()).add(one.checkpoint.id)
+        if len(into.damaged) < _DAMAGED_MAX:
+            what = f"{one.checkpoint.label}: {printable(one.path)}" + (": missing" if one.gone else "")
+            into.damaged.append(Damaged(f"{one.root}/{one.path}", what, [one.job]))
 
 
 def _from_cache(blobs: Blobs, name: str) -> bool:
@@ -97,8 +104,18 @@ def _from_cache(blobs: Blobs, name: str) -> bool:
     return True
 
 
-def _whole(store: Blobs, name: str, wanted: str, into: Verification, gone: bool = True) -> bool:
-    """Whether its bytes have the digest. True if that is not known: it cannot be read. `gone`: the answer if it is gone."""
+class _State(Enum):
+    WHOLE = "whole"  # or it cannot be read now
+    DAMAGED = "damaged"
+    GONE = "gone"
+
+
+def _whole(store: Blobs, name: str, wanted: str, into: Verification) -> bool:
+    """Whether its bytes have the digest, or that is not known, or it was removed meanwhile."""
+    return _state(store, name, wanted, into) is not _State.DAMAGED
+
+
+def _state(store: Blobs, name: str, wanted: str, into: Verification) -> _State:
     digest = hashlib.sha256()
     into.blobs += 1
     try:
@@ -107,33 +124,54 @@ def _whole(store: Blobs, name: str, wanted: str, into: Verification, gone: bool 
                 digest.update(data)
                 into.bytes += len(data)
     except DamagedError:
-        return False
+        return _State.DAMAGED
     except NotFoundError:
         into.blobs -= 1
-        return gone
+        return _State.GONE
     except (OSError, TrainmasterError):
         into.unreadable += 1
-        return True
-    return digest.hexdigest() == wanted
+        return _State.WHOLE
+    return _State.WHOLE if digest.hexdigest() == wanted else _State.DAMAGED
 
 
-def _verify_checkpoint(store: Blobs, job: Job, checkpoint: Checkpoint, into: Verification) -> None:
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """A file of a checkpoint that is damaged or gone."""
+
+    job: str
+    checkpoint: Checkpoint
+    root: str
+    path: str
+    stored: str  # the name of its blob
+    digest: str
+    gone: bool = False
+
+
+def _wrong_checkpoints(store: Blobs, records: Records, into: Verification) -> Iterator[_Wrong]:
+    """Seen twice, of checkpoints that are on record both times: a checkpoint that was removed meanwhile needs nothing."""
+    seen = [
+        one
+        for job in records.jobs()
+        for checkpoint in (*job.checkpoints, *job.staged)
+        for one in _wrong_files(store, job, checkpoint, into)
+    ]
+    known = {(job.id, one.id) for job in records.jobs() for one in (*job.checkpoints, *job.staged)} if seen else set()
+    for one in seen:
+        state = _state(store, one.stored, one.digest, Verification())
+        if state is not _State.WHOLE and (one.job, one.checkpoint.id) in known:
+            yield replace(one, gone=state is _State.GONE)
+
+
+def _wrong_files(store: Blobs, job: Job, checkpoint: Checkpoint, into: Verification) -> Iterator[_Wrong]:
     for part in checkpoint.parts:
         root = f"checkpoints/{job.id}/{checkpoint.id}/n{part.node_index}"
         name = f"{root}/{MANIFEST}"
-        if _whole(store, name, part.digest, into):
-            files = list(_files(store, root, name, into))
-            wrong = [one for one in files if not _whole(store, one[1], one[2], into, gone=False)]
-        else:
-            wrong = [(MANIFEST, name, part.digest)]
-        if not wrong or not store.exists([name])[0]:  # or the checkpoint was removed meanwhile
+        if _state(store, name, part.digest, into) is not _State.WHOLE:
+            yield _Wrong(job.id, checkpoint, root, MANIFEST, name, part.digest)
             continue
-        if any(not _whole(store, stored, wanted, Verification()) for _, stored, wanted in wrong):  # twice: that is proof
-            into.checkpoints.setdefault(job.id, set()).add(checkpoint.id)
-        for path, _, _ in wrong:
-            into.damaged_total += 1
-            if len(into.damaged) < _DAMAGED_MAX:
-                into.damaged.append(Damaged(f"{root}/{path}", f"{checkpoint.label}: {printable(path)}", [job.id]))
+        for path, stored, digest in list(_files(store, root, name, into)):
+            if _state(store, stored, digest, into) is not _State.WHOLE:
+                yield _Wrong(job.id, checkpoint, root, path, stored, digest)
 
 
 def _files(store: Blobs, root: str, name: str, into: Verification) -> Iterator[tuple[str, str, str]]:

@@ -1,6 +1,6 @@
 """Reads of content-addressed blobs that end with an error if the bytes do not have the digest in the name.
 
-What is found damaged is a trouble of the server (`tm doctor`) until it is stored again or removed.
+What is found damaged or missing is a trouble of the server (`tm doctor`) until it is stored again or removed.
 """
 
 import hashlib
@@ -18,42 +18,58 @@ _TOPIC = "stored files"
 
 
 class Damage:
-    """The blobs of a store that are known to be damaged. Thread-safe."""
+    """The blobs of a store that are known to be damaged, or missing although the record needs them. Thread-safe."""
 
     def __init__(self, register: troubles.Register = troubles.own) -> None:
         self._lock, self._register = threading.Lock(), register
         self._names: dict[str, None] = {}
+        self._missing: dict[str, None] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
 
     def found(self, name: str) -> None:
         """Its bytes have another digest."""
+        self.also([name], [])
+
+    def only(self, names: Iterable[str], missing: Iterable[str]) -> None:
+        """All blobs were read: these are damaged, these are missing, and no others."""
         with self._lock:
-            self._names[name] = None
+            self._names, self._missing = dict.fromkeys(names), dict.fromkeys(missing)
             self._say()
 
-    def only(self, names: Iterable[str]) -> None:
-        """All blobs were read: these are damaged, and no others."""
+    def also(self, names: Iterable[str], missing: Iterable[str]) -> None:
+        """These are damaged, and these missing, too."""
         with self._lock:
-            self._names = dict.fromkeys(names)
+            self._names.update(dict.fromkeys(names))
+            self._missing.update(dict.fromkeys(missing))
             self._say()
 
     def gone(self, name: str) -> None:
         """It, or what is below it, was stored again or deleted."""
-        if self._names:
+        if self._names or self._missing:
             with self._lock:
-                self._names = {one: None for one in self._names if one != name and not one.startswith(f"{name}/")}
+                self._names, self._missing = _without(self._names, name), _without(self._missing, name)
                 self._say()
 
     def _say(self) -> None:
-        if not self._names:
+        if not (self._names or self._missing):
             self._register.clear(_TOPIC)
             return
-        named = ", ".join([*self._names][:_NAMED_MAX])
-        more = f" and {len(self._names) - _NAMED_MAX} more" if len(self._names) > _NAMED_MAX else ""
-        told = "is never run or shown; it is stored anew when it is submitted or uploaded again"
-        self._register.say(_TOPIC, f"damaged, by their digest: {named}{more}; what is damaged {told}")
+        most = 1 if self._names and self._missing else _NAMED_MAX
+        found = (("damaged, by their digest", self._names), ("missing", self._missing))
+        told = "; ".join(f"{state}: {_named(names, most)}" for state, names in found if names)
+        after = "it is never run or shown, and stored anew by the next submit or upload of it; tm storage verify looks again"
+        self._register.say(_TOPIC, f"{told}; {after}")
+
+
+def _without(names: dict[str, None], gone: str) -> dict[str, None]:
+    return {one: None for one in names if one != gone and not one.startswith(f"{gone}/")}
+
+
+def _named(names: dict[str, None], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(list(names)[:most]) + more
 
 
 def damaged(name: str) -> DamagedError:

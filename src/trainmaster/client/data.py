@@ -1,23 +1,24 @@
 """Looks up and fingerprints a spec's `data` at submit, so that a run can be reproduced.
 
-A fingerprint is exact up to `BYTES_MAX`: the SHA-256 over all paths and contents. Beyond that, or if a directory cannot be
-read, it covers paths, sizes and modification times, and is marked as not exact. URLs are recorded unchanged. By the stamp, the
-agent sees at the start whether the data has changed since.
+A fingerprint is exact up to `BYTES_MAX`: the SHA-256 over all paths and contents. Beyond that, or if something cannot be read
+or has too many entries, it covers paths, sizes and modification times, and is marked as not exact. URLs are recorded unchanged.
+By the stamp, the agent sees at the start whether the data has changed since.
 """
 
-import hashlib
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trainmaster.client.code_copy.digests import Digests
 from trainmaster.errors import UsageError
-from trainmaster.wire import disks
-from trainmaster.wire.names import is_url
+from trainmaster.wire import data
+from trainmaster.wire.names import is_url, printable
 
 BYTES_MAX = 256 * 1024 * 1024  # bytes read at submit, per entry
 _CACHE = "data"
+_NAME_MAX = 100  # characters of a name in a doubt
 
 
 def versions(spec: Mapping[str, Any], directory: Path) -> list[dict[str, Any]]:
@@ -25,12 +26,11 @@ def versions(spec: Mapping[str, Any], directory: Path) -> list[dict[str, Any]]:
 
     The validator reports other faults in `data`. Raises: UsageError for a path that does not exist or cannot be read.
     """
-    data = spec.get("data")
-    if not isinstance(data, Mapping):
+    declared = spec.get("data")
+    if not isinstance(declared, Mapping):
         return []
-    return [
-        _version(name, uri, directory) for name, uri in data.items() if isinstance(name, str) and isinstance(uri, str) and uri
-    ]
+    entries = [(name, uri) for name, uri in declared.items() if isinstance(name, str) and isinstance(uri, str) and uri]
+    return [_version(name, uri, directory) for name, uri in entries]
 
 
 def _version(name: str, uri: str, directory: Path) -> dict[str, Any]:
@@ -49,28 +49,39 @@ def _version(name: str, uri: str, directory: Path) -> dict[str, Any]:
 
 
 def _fingerprint(path: str) -> dict[str, Any]:
-    """Digest, exactness and size of a file, or of all files below a directory."""
+    """Digest, exactness and size of a file, or of all files below a directory; no digest of pipes and devices alone."""
     real = os.path.realpath(path)
-    root = real if os.path.isdir(real) else os.path.dirname(real)
-    unread: list[str] = []
-    regular = disks.regular_files(real, unread)
-    size = sum(status.st_size for status in regular.values())
-    exact = size <= BYTES_MAX and len(regular) < disks.FOLLOWED_MAX and not unread
-    digests, digest = Digests(root, _CACHE), hashlib.sha256()
-    for name, status in regular.items():
-        shown = name if root == real else ""  # the name of a single file is not part of its content
-        told = _content(digests, root, name) if exact else f"{status.st_size} {status.st_mtime_ns}"
-        digest.update(f"{shown}\0{told}\n".encode(errors="surrogateescape"))
+    found = data.find(real)
+    size = sum(status.st_size for status in found.files.values())
+    doubt = _doubt(found)
+    if not found.files and found.special:
+        return {"doubt": doubt}
+    exact = size <= BYTES_MAX and not doubt
+    digests = Digests(real if os.path.isdir(real) else os.path.dirname(real), _CACHE)
+    told = partial(_content, digests) if exact else lambda _, status: f"{status.st_size} {status.st_mtime_ns}"
+    version = {"digest": data.digest(real, found.files, told), "exact": exact, "files": len(found.files), "bytes": size}
     if exact:
         digests.save()
-    stamp = "" if unread else disks.stamp(regular)
-    return {"digest": digest.hexdigest(), "exact": exact, "files": len(regular), "bytes": size, "stamp": stamp}
+    stamp = "" if found.unread else data.stamp(found.files, strict=exact)
+    return {**version, "stamp": stamp, **({"doubt": doubt} if doubt else {})}
 
 
-def _content(digests: Digests, root: str, name: str) -> str:
+def _doubt(found: data.Found) -> str:
+    """What was not looked at; "" if everything was."""
+    if found.cut:
+        return f"only the first {data.ENTRIES_MAX:,} of its entries were looked at"
+    if found.unread:
+        return f"{_named(found.unread[0]) or 'its directory'} cannot be read"
+    if found.special:
+        return f"{_named(found.special[0])} is a pipe, a socket or a device, whose bytes are not read"
+    return ""
+
+
+def _named(name: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in printable(name)[:_NAME_MAX])
+
+
+def _content(digests: Digests, name: str, _: os.stat_result) -> str:
     """The SHA-256 of a file or of a link's target."""
-    full = os.path.join(root, name)
-    if not os.path.islink(full):
-        return digests.of(name)[0]
-    with open(full, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    full = os.path.join(digests.root, name)
+    return data.sha256(full) if os.path.islink(full) else digests.of(name)[0]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from trainmaster.control.reports import event_of, number_of
+from trainmaster.control.reports import event_of, number_of, without_secrets
 from trainmaster.control.world import Batch
 from trainmaster.model import commands as cmd
 from trainmaster.model import events as ev
@@ -109,15 +109,16 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
 
 def _record(batch: Batch, key: AgentKey, event: ev.JobEvent) -> None:
     """Record what an agent did. A checkpoint of another job that it found damaged is so on that job's record, too."""
-    batch.record(key.job, event)
+    known = batch.world.jobs.get(key.job)
+    batch.record(key.job, event if known is None else without_secrets(event, known.spec))
     bad = event.bad if isinstance(event, ev.NodeStarted) else event.outcome.bad if isinstance(event, ev.NodeEnded) else ()
     job = batch.world.jobs.get(key.job)
     lineage = job.lineage if job is not None and bad else None
     if lineage is None or lineage.checkpoint is None or lineage.inherited not in bad:
         return
     owner, id = lineage.owner or lineage.job, lineage.checkpoint.id
-    known = batch.known(owner)
-    if known is not None and any(one.id == id and one.good for one in known.checkpoints):
+    other = batch.known(owner)
+    if other is not None and any(one.id == id and one.good for one in other.checkpoints):
         batch.recall(owner)
         batch.record(owner, ev.CheckpointsDamaged((id,)))
 

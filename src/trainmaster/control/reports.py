@@ -5,8 +5,11 @@ agents, are ignored. Fields listed in `_DEFAULTS` are optional; all others are r
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
+from trainmaster.model import redaction
 from trainmaster.model.checkpoints import Artifact, ArtifactKind, Part
 from trainmaster.model.events import (
     ArtifactKept,
@@ -25,6 +28,7 @@ from trainmaster.model.events import (
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Outcome, RankEnd
 from trainmaster.model.progress import Progress
+from trainmaster.model.spec import JobSpec
 from trainmaster.wire.names import is_artifact_name
 
 _WHOLE_MAX = 2**63 - 1  # the largest integer that the stores can hold
@@ -92,6 +96,39 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
             return NodeEnded(key.attempt, key.node_index, outcome_of(report))
         case _:
             return None
+
+
+def without_secrets(event: JobEvent, spec: JobSpec) -> JobEvent:
+    """The event without the credentials that the spec gives to the program: an exception or its last lines may have them."""
+    secrets = redaction.known(spec)
+    clean = partial(redaction.without_known, secrets=secrets)
+    match event:
+        case NodeEnded(outcome=outcome):
+            return replace(event, outcome=_clean_outcome(outcome, clean))
+        case NotKept(why=why):
+            return replace(event, why=clean(why))
+        case Warned(text=text):
+            return replace(event, text=clean(text))
+        case _:
+            return event
+
+
+def _clean_outcome(outcome: Outcome, clean: Callable[[str], str]) -> Outcome:
+    return replace(
+        outcome,
+        ranks=tuple(_clean_rank(rank, clean) for rank in outcome.ranks),
+        roles=tuple(_clean_rank(role, clean) for role in outcome.roles),
+        launch_lines=tuple(map(clean, outcome.launch_lines)),
+        launch_error=None if outcome.launch_error is None else clean(outcome.launch_error),
+        machine_error=None if outcome.machine_error is None else clean(outcome.machine_error),
+        unread=clean(outcome.unread),
+    )
+
+
+def _clean_rank(rank: RankEnd, clean: Callable[[str], str]) -> RankEnd:
+    error = None if rank.error is None else clean(rank.error)
+    raised = None if rank.raised is None else clean(rank.raised)
+    return replace(rank, last_lines=tuple(map(clean, rank.last_lines)), error=error, raised=raised)
 
 
 def _artifact_of(key: AgentKey, report: Mapping[str, object]) -> Artifact:

@@ -9,14 +9,20 @@ _LARGER = re.compile(
     r"f1|r2|(?:acc|accuracy|auc|auroc|precision|recall|reward|return|bleu|rouge|map|iou|dice|score|psnr|ssim|elo)[0-9]*"
 )
 # With these words, the others say nothing, or the opposite.
-_UNCLEAR = re.compile(r"neg|negative|drop|gap|code|scale|brier|bouldin|delta|diff|target|threshold")
+_UNCLEAR = re.compile(
+    r"neg|negative|drop|gap|code|scale|brier|bouldin|delta|diff|target|threshold|stds?|stdev|stddev|deviation|var|variance"
+)
+# A name that ends in one of these is not of a loss or a score itself, but of how long it took, or of how many there are.
+_OTHER = re.compile(
+    r"times?|s|secs?|seconds?|ms|us|ns|minutes?|hours?|counts?|num|number|n|steps|epochs|samples|calls|weight|coef"
+)
 _WORD = re.compile(r"[a-z]+[0-9]*")
 
 
 def guessed_mode(name: str) -> Mode | None:
-    """None if no word says it, or if one leaves it open. `val/loss`: smaller; `eval_accuracy`: larger; `neg_rmse`: None."""
+    """None if no word says it, or if one leaves it open. `val/loss`: smaller; `eval_accuracy`: larger; `score_time`: None."""
     words = _WORD.findall(name.lower())
-    if any(_UNCLEAR.fullmatch(word) for word in words):
+    if not words or _OTHER.fullmatch(words[-1]) or any(_UNCLEAR.fullmatch(word) for word in words):
         return None
     if any(_SMALLER.fullmatch(word) for word in words):
         return Mode.MIN

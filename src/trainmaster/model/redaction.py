@@ -25,10 +25,16 @@ _ALWAYS = frozenset(
         "apikey", "accesskey", "secretkey", "privatekey",
     )
 )  # fmt: skip
-_KEYS = frozenset(("api", "access", "secret", "private", "account", "encryption", "signing", "ssh", "auth", "master", "deploy"))
+_KEYS = frozenset(  # words before `key`
+    (
+        "api", "access", "secret", "private", "account", "encryption", "signing", "ssh", "auth", "master", "deploy", "license",
+        "wandb", "comet", "neptune", "clearml", "swanlab", "hf", "huggingface", "openai", "anthropic", "kaggle", "ngc", "aws",
+    )
+)  # fmt: skip
 _OF_TEXT = frozenset(  # words before `token` that mean a language model's token, not a credential
     ("bos", "eos", "pad", "unk", "mask", "cls", "sep", "special", "image", "start", "end", "stop", "per", "prefix", "suffix")
 )
+_LAST = frozenset(("key", "id", "token", "pass", "pat", "pwd"))  # last words of names that may be those of credentials
 _ABOUT = frozenset(  # last words of names that hold a location or an amount, not a credential
     ("file", "path", "dir", "directory", "name", "env", "var", "length", "len", "size", "count", "ratio", "rate", "prob", "url")
 )
@@ -46,6 +52,21 @@ _SWITCH = re.compile(r"(true|false|yes|no|on|off|none|null)\Z", re.IGNORECASE)
 _VALUE = r"""("[^"]*"|'[^']*'|[^\s"'-][^\s"']*)"""
 _OPTION = re.compile(r"(?<![\w.-])(--?[A-Za-z][\w.-]{0,127})([ \t]+|=)" + _VALUE)
 _ASSIGNED = re.compile(r"(?<![\w.-])([A-Za-z_][\w.-]{0,127})(=)" + _VALUE)
+# A header in quotes ends with them: `-H 'X-Api-Key: …'`. One without is one word; so is a member of an object, unless quoted.
+_QUOTED_HEADER = re.compile(r"""(?<=["'])([A-Za-z][\w-]{0,127})(:[ \t]*)([^"'\n]+)""")
+_HEADER = re.compile(
+    r"""(?<![\w./:@"'-])([A-Za-z][\w-]{0,127})(:[ \t]*)((?:(?:Bearer|Basic|Digest|Token)[ \t]+)?[^\s"']+)""", re.IGNORECASE
+)
+_NAME = re.compile(r"[A-Za-z][\w-]{0,127}\Z")
+_MEMBER = re.compile(r"""(?<=["'])([A-Za-z_][\w.-]{0,127})(["'][ \t]*:[ \t]*)("[^"]*"|'[^']*'|[^\s"',}]+)""")
+_SCHEME = re.compile(r"(?:Bearer|Basic|Digest|Token) ", re.IGNORECASE)
+# Short options that take a password, of programs known for them: `curl -u name:…`, `mysql -p…`, `sshpass -p …`.
+_USER = re.compile(r"""(?<![\w.-])(-[A-Za-z]{0,8}[uU][ \t]*|--(?:proxy-)?user[ \t=]+)(["']?[^\s"':]{1,128}:)(?!//)([^\s"']+)""")
+_USER_OPTIONS = ("-u", "-U", "--user", "--proxy-user")
+_ATTACHED = re.compile(r"(?<![\w.-])(-p)" + _VALUE)
+_SSHPASS = re.compile(r"(?<![\w.-])(sshpass[ \t]+-p[ \t]*)" + _VALUE)
+_WITH_ATTACHED = re.compile(r"(?<![\w.-])(?:mysql\w*|mariadb[\w-]*|sshpass)(?![\w.])")
+_KNOWN_MIN, _KNOWN_LINE_MIN = 4, 16  # characters: shorter values, and lines of a longer one, are parts of ordinary words
 _FORMS = re.compile(
     r"(?<![\w-])(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|sk-[\w-]{32,}"
     r"|xox[abeoprs]-[\w-]{10,}|A[KS]IA[0-9A-Z]{16}|tm_[\w-]{32,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
@@ -61,12 +82,24 @@ def _words(name: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in _WORD.findall(name))
 
 
+@lru_cache(4096)
+def _always(name: str) -> bool | None:
+    """Whether a name is that of a credential; None if its value tells."""
+    words = _words(name)
+    if not words or words[-1] in _ABOUT:
+        return False
+    if not _ALWAYS.isdisjoint(words) or "password" in name.lower():  # PGPASSWORD
+        return True
+    return None if words[-1] in _LAST else False
+
+
 def is_credential(name: str, value: str = "") -> bool:
     """Whether an option, variable or parameter of this name holds a credential (`--hub-token`, `AWS_SECRET_ACCESS_KEY`)."""
-    words = _words(name[-128:])
-    if not words or words[-1] in _ABOUT or _SWITCH.match(value):
+    name = name[-128:]
+    always, words = _always(name), _words(name)
+    if always is False or _SWITCH.match(value):
         return False
-    if not _ALWAYS.isdisjoint(words):
+    if always:
         return True
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last == "key" or words[-2:] == ("key", "id"):
@@ -118,16 +151,44 @@ def without_credentials(url: str) -> str:
 
 
 def line(command: str) -> str:
-    """A shell command line without the values of options and variables that are credentials."""
+    """A shell command line, or another text, without the values of options, variables and headers that are credentials."""
+    return _line(command, command)
+
+
+def _line(command: str, whole: str) -> str:
+    """`whole`: the command that `command` is part of. It tells which programs are called."""
     command = _OPTION.sub(_shown_assignment, command)
     if "=" in command:
         command = _ASSIGNED.sub(_shown_assignment, command)
+    if ":" in command:
+        command = _HEADER.sub(_shown_header, _QUOTED_HEADER.sub(_shown_header, command))
+        command = _MEMBER.sub(_shown_assignment, command)
+        if "curl" in whole:
+            command = _USER.sub(lambda found: found[0] if _NUMBER.match(found[3]) else f"{found[1]}{found[2]}{HIDDEN}", command)
+    if "-p" in command and _WITH_ATTACHED.search(whole):
+        command = _ATTACHED.sub(rf"\1{HIDDEN}", _SSHPASS.sub(rf"\1{HIDDEN}", command))
     return text(command)
 
 
 def _shown_assignment(found: re.Match[str]) -> str:
     name, gap, value = found.groups()
-    return f"{name}{gap}{HIDDEN}" if is_credential(name, value.strip("\"'")) else found[0]
+    if is_credential(name, value.strip("\"'")):
+        return f"{name}{gap}{HIDDEN}"
+    if value[0] not in "\"'" or found.re is _MEMBER:
+        return found[0]
+    return f"{name}{gap}{value[0]}{found.re.sub(_shown_assignment, value[1:-1])}{value[0]}"  # bash -c '… --token …'
+
+
+def _shown_header(found: re.Match[str]) -> str:
+    return _header(*found.groups()) or found[0]
+
+
+def _header(name: str, gap: str, value: str) -> str | None:
+    """A header without its credential, whose scheme is shown; None if it has none, or is the address `name://…`."""
+    if value.startswith(("//", HIDDEN)) or not is_credential(name, value):
+        return None
+    scheme = _SCHEME.match(value)
+    return f"{name}{gap}{scheme[0] if scheme is not None else ''}{HIDDEN}"
 
 
 def numbered(shown: str, number: int) -> str:
@@ -145,19 +206,24 @@ def command(given: str | Sequence[str]) -> str | tuple[str, ...]:
     """A command, as a line or as arguments, without credentials."""
     if isinstance(given, str):
         return line(given)
-    shown: list[str] = []
-    for at, argument in enumerate(given):
-        name = given[at - 1] if at else ""
-        follows = name.startswith("-") and "=" not in name and not argument.startswith("-")
-        shown.append(HIDDEN if follows and is_credential(name, argument) else _shown_argument(argument))
-    return tuple(shown)
+    whole = " ".join(given)
+    return tuple(_shown_argument(argument, given[max(at - 2, 0) : at], whole) for at, argument in enumerate(given))
 
 
-def _shown_argument(argument: str) -> str:
+def _shown_argument(argument: str, before: Sequence[str], whole: str) -> str:
+    """`before`: up to two arguments before it."""
+    option = before[-1] if before else ""
+    follows = option.startswith("-") and "=" not in option and not argument.startswith("-")
+    if follows and (is_credential(option, argument) or (option == "-p" and before[0].endswith("sshpass"))):
+        return HIDDEN
+    user, colon, password = argument.partition(":")
+    if follows and option in _USER_OPTIONS and "curl" in whole and colon and not _NUMBER.match(password):
+        return f"{user}:{HIDDEN}"
     name, equals, value = argument.partition("=")
-    if equals and " " not in name:
-        return f"{name}={HIDDEN}" if is_credential(name, value) else f"{name}={text(value)}"
-    return line(argument)  # it may be a command line: bash -c '…'
+    if equals and " " not in name and is_credential(name, value):
+        return f"{name}={HIDDEN}"
+    told = _header(user, ": ", password.lstrip()) if colon and _NAME.match(user) else None
+    return told or _line(argument, whole)  # it may be a command line: bash -c '…'
 
 
 def values(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,7 +239,23 @@ def is_secret_variable(name: str) -> bool:
     words = _words(name[-128:])
     if not words or words[-1] in _ABOUT:
         return False
-    return is_credential(name) or words[-1] in ("token", "key", "secret") or "password" in name.lower()
+    return is_credential(name) or words[-1] in ("token", "key", "secret")
+
+
+def known(spec: JobSpec) -> tuple[str, ...]:
+    """The credentials that the spec itself gives to the program, longest first."""
+    given = [value for name, value in spec.environment.variables.items() if is_secret_variable(name)]
+    given += [value for name, value in spec.params.items() if isinstance(value, str) and is_credential(name, value)]
+    lines = [line for value in given for line in value.splitlines() if len(line) >= _KNOWN_LINE_MIN]  # a key of many lines
+    found = {value for value in (*given, *lines) if len(value) >= _KNOWN_MIN and not _SWITCH.match(value)}
+    return tuple(sorted(found, key=lambda value: (-len(value), value)))
+
+
+def without_known(value: str, secrets: Sequence[str]) -> str:
+    """A text of the program without credentials of a known form and without `secrets` (`known`)."""
+    for secret in secrets:
+        value = value.replace(secret, HIDDEN)
+    return text(value)
 
 
 def without_secrets(given: Mapping[str, str]) -> dict[str, str]:

@@ -227,7 +227,8 @@ class DataVersion:
     exact: bool = False  # the digest covers the bytes, not only names, sizes and times
     files: int = 0
     bytes: int = 0
-    stamp: str = field(default="", compare=False)  # of names, sizes and times: by it the agent sees later changes; "": unknown
+    stamp: str = field(default="", compare=False)  # `wire.data.stamp`, strict if exact: shows later changes; "": unknown
+    doubt: str = ""  # what was not looked at, so that it has no digest or none of the bytes; "": it is only too large
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
-"""Disk usage of files, stamps by which changes are seen, and removal of directory trees of any depth."""
+"""Disk usage of files, and removal of directory trees of any depth."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
 import stat
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _BLOCK_BYTES = 512  # the unit of `st_blocks` on every file system
-_LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a link to nothing, or a file that is gone meanwhile
 
 
 class Size(NamedTuple):
@@ -103,64 +101,3 @@ def _statuses(path: str) -> Iterator[os.stat_result]:
         except OSError:
             continue
         yield status
-
-
-FOLLOWED_MAX = 200_000  # files of one stamp
-
-
-def regular_files(path: str, unread: list[str]) -> dict[str, os.stat_result]:
-    """Relative paths of the files below a directory, sorted, at most `FOLLOWED_MAX`; of a file, its name. No pipes or sockets.
-
-    Links are followed, but in no circle. `unread` gets the directories and files that cannot be read. Raises: OSError.
-    """
-    root = path if os.path.isdir(path) else os.path.dirname(path)
-    names = sorted(_followed(root, unread)) if root == path else [os.path.basename(path)]
-    statuses = {}
-    for name in names:
-        try:
-            statuses[name] = os.stat(os.path.join(root, name))
-        except OSError as error:
-            if error.errno not in _LEADS_NOWHERE:
-                unread.append(name)
-    return {name: status for name, status in statuses.items() if stat.S_ISREG(status.st_mode)}
-
-
-def stamp(files: dict[str, os.stat_result]) -> str:
-    """A digest of names, sizes and times of modification. Equal files have equal ones, on one file system."""
-    import hashlib  # noqa: PLC0415 - only for data
-
-    lines = (f"{name}\0{status.st_size} {status.st_mtime_ns}\n" for name, status in files.items())
-    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
-
-
-def _followed(root: str, unread: list[str]) -> Iterator[str]:
-    seen, left = 0, [("", frozenset((_identity(root),)))]
-    while left:
-        inside, above = left.pop()
-        try:
-            entries = sorted(os.scandir(os.path.join(root, inside)), key=lambda entry: entry.name)
-        except OSError:
-            unread.append(inside)
-            continue
-        further = []
-        for entry in entries:
-            if seen == FOLLOWED_MAX:
-                return
-            seen += 1
-            name = os.path.join(inside, entry.name)
-            try:
-                directory = entry.is_dir()
-            except OSError:
-                directory = False  # a link that cannot be followed
-            if not directory:
-                yield name
-                continue
-            identity = _identity(os.path.join(root, name))
-            if identity not in above:
-                further.append((name, above | {identity}))
-        left += reversed(further)
-
-
-def _identity(directory: str) -> tuple[int, int]:
-    status = os.stat(directory)
-    return status.st_dev, status.st_ino

@@ -56,7 +56,9 @@ class DataLaunch(TypedDict):
 
     name: str
     path: str
-    stamp: str  # `disks.stamp`
+    stamp: str  # `wire.data.stamp`
+    digest: str  # of the bytes (missing in launches of older versions); "": not known
+    bytes: int  # (missing likewise)
 
 
 class Launch(TypedDict):

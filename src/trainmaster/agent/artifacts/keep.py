@@ -31,22 +31,28 @@ def keep_artifacts(
 
     Each batch is (fields of `wire.messages.Kept`, files processed so far, files in total).
 
-    A symbolic link that leads out of the work directory is skipped. `missed` is called for a file that cannot be kept, and,
-    if matches are `expected`, for a glob without a match. Not for a gang, because another node may have the file.
+    A symbolic link that leads out of the work directory is skipped. `missed` is called for a file that cannot be kept, once for
+    such links of a glob, and, if matches are `expected`, for a glob without a match. Not for a gang, because another node may
+    have the file.
     """
     if not launch["artifacts"]:
         return
     from trainmaster.agent.files.globs import Glob  # noqa: PLC0415  # only for a job that has artifacts
+    from trainmaster.wire.names import printable  # noqa: PLC0415  # as above
 
     names: Dict[str, None] = {}
     for pattern in launch["artifacts"]:
         try:
-            found = _files(Glob(pattern, launch["work"]))
+            found, outside = _files(Glob(pattern, launch["work"]))
         except OSError as error:
             missed(pattern, f"what matches it could not be listed: {error}")
             continue
         names.update(dict.fromkeys(found))
-        if expected and not found and launch["nodes"] == 1:
+        if outside:
+            more = f"; likewise {len(outside) - 1} more of {pattern}" if len(outside) > 1 else ""
+            why = f"a link leads out of the work directory to it, and only what is inside is kept{more}"
+            missed(printable(outside[0]), why)
+        elif expected and not found and launch["nodes"] == 1:
             missed(pattern, "nothing matches it, now that every rank has ended")
     batch: List[Dict[str, Any]] = []
     began_s = time.monotonic()
@@ -58,19 +64,24 @@ def keep_artifacts(
             batch, began_s = [], time.monotonic()
 
 
-def _files(glob: Glob) -> List[str]:
+def _files(glob: Glob) -> Tuple[List[str], List[str]]:
+    """The files to keep, and what is outside of the work directory behind links, and so is not kept."""
     from trainmaster.agent.checkpoints.candidate_files import leads_out  # noqa: PLC0415  # as above
     from trainmaster.agent.files.globs import files_below  # noqa: PLC0415  # as above
 
     names: List[str] = []
-    for match in glob.expand():
+    outside: List[str] = []
+    for match in glob.expand() if not glob.absolute else ():
         place = os.path.join(glob.root, match)
         below = files_below(glob.root, match)[0] if stat.S_ISDIR(_mode(place)) and not os.path.islink(place) else [match]
         for name in below:
             inside = os.path.join(glob.root, name)
-            if not glob.absolute and stat.S_ISREG(_mode(inside)) and not leads_out(glob.root, inside):
+            mode = _mode(inside)
+            if mode and leads_out(glob.root, inside):
+                outside.append(name)
+            elif stat.S_ISREG(mode):
                 names.append(name)
-    return names
+    return names, outside
 
 
 def _mode(path: str) -> int:

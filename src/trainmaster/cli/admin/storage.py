@@ -124,7 +124,7 @@ def verify(session: Session, repair: bool) -> None:
         unread = human.plural(found["unreadable"], "file")
         raise OperationError(f"{unread} could not be read", "look at the disk or the bucket of the server")
     if any(not one["repaired"] for one in found["damaged"]):
-        raise OperationError(f"{_are(found['damaged_total'])} damaged", "tm doctor says what follows from it")
+        raise OperationError(f"{_are(found['damaged_total'])} damaged or missing", "tm doctor says what follows from it")
 
 
 def _tell_damage(out: Output, found: Row) -> None:

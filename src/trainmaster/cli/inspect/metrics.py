@@ -227,14 +227,22 @@ def _summarize(session: Session, table: dict[str, list[Any]]) -> None:
     for (job, name), points in found.items():
         values = [value for _, value in points]
         finite = [value for value in values if math.isfinite(value)]
-        told = (values[0], values[-1], min(finite, default=math.nan), max(finite, default=math.nan))
-        stepless = name in last[job] and last[job][name]["step"] is None
-        rows.append([job, name, str(len(points)), *map(human.number, told), "-" if stepless else str(points[-1][0])])
+        newest = last[job].get(name)
+        step, value = last_told(points, newest)
+        told = (values[0], value, min(finite, default=math.nan), max(finite, default=math.nan))
+        stepless = newest is not None and newest["step"] is None
+        rows.append([job, name, str(len(points)), *map(human.number, told), "-" if stepless else str(step)])
     if rows:
         session.out.table(_HEADERS, rows)
         session.out.note(f"a printed value is missing? tm logs {rows[0][0]} --rank 0 | tm metrics try -")
     else:
         session.out.note("no metrics: nothing in the output was read as one")
+
+
+def last_told(points: list[tuple[int, float]], newest: dict[str, Any] | None) -> tuple[int, float]:
+    """The point that was told last, as `tm show` and `tm compare` have it: its step need not be the highest."""
+    step = newest["step"] if newest is not None else None
+    return next((point for point in reversed(points) if point[0] == step), points[-1])
 
 
 @metrics.command("try")

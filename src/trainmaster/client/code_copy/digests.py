@@ -34,7 +34,7 @@ class Digests:
     """The digests of one directory. `save` writes the cache; `purpose` separates caches of the same directory."""
 
     def __init__(self, root: str, purpose: str = "") -> None:
-        self._root = root
+        self.root = root
         name = hashlib.sha256(os.fsencode(f"{root}\0{purpose}" if purpose else root)).hexdigest()[:24]
         self._file = cache_directory() / "digests" / f"{name}.json"
         self._known: dict[str, list[int | str]] = {}
@@ -77,12 +77,12 @@ class Digests:
         Raises: OSError when it cannot be read, ChangedError when it keeps changing.
         """
         self.ready()
-        status = os.stat(f"{self._root}/{path}", follow_symlinks=False) if seen is None else seen
+        status = os.stat(f"{self.root}/{path}", follow_symlinks=False) if seen is None else seen
         remembered = self.remembered(path, status)
         if remembered is not None:
             return remembered, status
         self._new = True
-        full = f"{self._root}/{path}"
+        full = f"{self.root}/{path}"
         for tried in range(_TRIES):
             time.sleep(_PAUSE_S * tried)
             read = _Read(full)

@@ -11,7 +11,7 @@ from trainmaster.engines.local.cgroups import AttemptCgroups
 from trainmaster.engines.local.settings import Site
 from trainmaster.model.job import Attempt, Job
 from trainmaster.model.options.placeholders import filled, values_of
-from trainmaster.model.spec import JobSpec, Origin
+from trainmaster.model.spec import DataVersion, JobSpec, Origin
 from trainmaster.ports.engine import Submission
 from trainmaster.wire.launch import CodeLayout, DataLaunch, Launch, Requirements, ResumePoint, RoleLaunch, RunIdentity
 from trainmaster.wire.names import ENV_ARRAY_INDEX, ENV_TRACKER, data_variable, is_url
@@ -72,7 +72,7 @@ def launch(submission: Submission, site: Site, made: AttemptCgroups = _NO_CGROUP
         pickle_models=spec.project in site.settings.pickle_projects,
         environment_store=str(site.home.environments),
         params=dict(spec.params),
-        data=[DataLaunch(name=one.name, path=one.uri, stamp=one.stamp) for one in job.data if one.stamp],
+        data=[_data_launch(one) for one in job.data if one.stamp],
         roles=_roles(spec, job.origin, share.devices, site) if key.node_index == 0 else [],
         requirements=_requirements(spec, job.origin, site),
         memory_bytes=memory_bytes(spec, key.node_index),
@@ -184,6 +184,11 @@ def run_identity(job: Job, site: Site) -> RunIdentity | None:
         params={**{name: str(value) for name, value in job.spec.params.items()}, **job.run_params},
         tags={**job.spec.tags, **job.run_tags},
     )
+
+
+def _data_launch(version: DataVersion) -> DataLaunch:
+    known = version.digest if version.exact and version.digest is not None else ""
+    return DataLaunch(name=version.name, path=version.uri, stamp=version.stamp, digest=known, bytes=version.bytes)
 
 
 def _roles(spec: JobSpec, origin: Origin, devices: tuple[int, ...], site: Site) -> list[RoleLaunch]:

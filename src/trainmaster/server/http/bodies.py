@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trainmaster.errors import DiskFullError, TooLargeError, TrainmasterError, UsageError
+from trainmaster.model import redaction
 from trainmaster.server.http import json_pieces
 from trainmaster.server.http.parameters import LONG_MAX
 from trainmaster.server.runtime import limits
@@ -214,3 +215,8 @@ def text(value: Mapping[str, Any], key: str, default: str | None = None, most: i
     if found is not None and len(found) > most:
         raise UsageError(f"{key} has {len(found):,} characters; the limit is {most:,}")
     return found
+
+
+def reason(value: Mapping[str, Any]) -> str:
+    """The `reason` of what is asked, without credentials, because everyone who sees the job reads it. Raises: UsageError."""
+    return redaction.line(text(value, "reason") or "")

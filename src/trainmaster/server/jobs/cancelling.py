@@ -35,7 +35,7 @@ async def cancel_many(request: Request) -> bodies.Json:
     """
     body = await bodies.read_json(request, "the request", _MANY)
     api, refs = runtime.of(request), body.get("jobs")
-    reason, grace_s = bodies.text(body, "reason") or "", _grace_s(body)
+    reason, grace_s = bodies.reason(body), _grace_s(body)
     if (refs is None) == (body.get("all") is not True):
         raise UsageError("name the jobs, or send all: true", '{"jobs": ["digits-14"]} or {"all": true}')
     if refs is None:
@@ -64,7 +64,7 @@ async def cancel(request: Request, ref: Ref) -> bodies.Json:
     """End the job in any state. Cancelling it again changes nothing; a job that ended otherwise is a conflict."""
     api = runtime.of(request)
     body = await bodies.read_json(request, "the request", _HOW)
-    reason, grace_s = bodies.text(body, "reason") or "", _grace_s(body)
+    reason, grace_s = bodies.reason(body), _grace_s(body)
     job = (await run_in_threadpool(find, api, ref)).job
     check_own(request, job)
     refused = _refusal(job)

@@ -55,7 +55,7 @@ def state_text(job: Job) -> str:
 async def asked(request: Request) -> str:
     """The reason in the request body. Raises: UsageError."""
     body = await bodies.read_json(request, "the request", ASKED)
-    return bodies.text(body, "reason") or ""
+    return bodies.reason(body)
 
 
 async def _take(request: Request, found: FoundJob, command: Command) -> bodies.Json:

@@ -108,12 +108,24 @@ def artifact_view(kept: Artifact) -> View:
 
 
 def kept_by(api: runtime.Runtime, job: Job) -> dict[str, Any]:
-    """The part of a job's view about artifacts: the first of them, their number, and a note about pickles."""
+    """The part of a job's view about artifacts: the first of them, their number, and notes about pickles and lost ones."""
     events = api.services.events
     shown = events.artifacts(job.id, SHOWN)
     total = len(shown) if len(shown) < SHOWN else events.artifact_totals(job.id).files
     pickles = events.artifacts(job.id, _NAMED_PICKLES + 1, kind=ArtifactKind.PICKLE) if shown else []
-    return {"artifacts": [artifact_view(one) for one in shown], "artifacts_total": total, "notes": pickle_notes(job, pickles)}
+    notes = [*pickle_notes(job, pickles), *_lost_notes(api, job, shown)]
+    return {"artifacts": [artifact_view(one) for one in shown], "artifacts_total": total, "notes": notes}
+
+
+def _lost_notes(api: runtime.Runtime, job: Job, kept: Sequence[Artifact]) -> list[str]:
+    """Which of these the newest verification of the store found damaged or missing."""
+    wrong = {one.name for one in api.verification.damaged if not one.repaired} if api.verification is not None else set()
+    names = [one.path for one in kept if f"artifacts/{job.id}/{one.digest}" in wrong]
+    if not names:
+        return []
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    told = "artifacts that tm storage verify found damaged or missing in the store, so that they cannot be downloaded"
+    return [f"{told}: {', '.join(names[:_NAMED])}{more}"]
 
 
 def pickle_notes(job: Job, pickles: Sequence[Artifact]) -> list[str]:

@@ -83,8 +83,11 @@ def _attempt_entries(job: Job, attempt: Attempt) -> Iterable[Entry]:
         yield _of(job, attempt.ended_s, "crash", f"attempt {attempt.number} ended: {why} ({verdict.action.value})")
 
 
-def best_entries(jobs: Sequence[Job], metric: str, mode: Mode, best: Mapping[str, Best]) -> list[Entry]:
-    """Entries for jobs that exceeded all earlier jobs of the experiment; `jobs` are in order of submission."""
+def best_entries(jobs: Sequence[Job], metric: str, mode: Mode, best: Mapping[str, Best], among: str = "") -> list[Entry]:
+    """Entries for jobs that exceeded all earlier ones of `jobs`, which are in order of submission.
+
+    `among`: says which jobs of the experiment were looked at, if not all were.
+    """
     entries: list[Entry] = []
     record: tuple[float, str] | None = None
     for job in jobs:
@@ -97,7 +100,7 @@ def best_entries(jobs: Sequence[Job], metric: str, mode: Mode, best: Mapping[str
             continue
         before = "" if record is None else f"; before: {record[0]:.6g} by {record[1]}"
         links = () if record is None else (record[1],)
-        text = f"new best of {job.spec.experiment}: {metric} {value:.6g} at step {step}{before}"
+        text = f"new best of {job.spec.experiment}{among}: {metric} {value:.6g} at step {step}{before}"
         entries.append(replace(_of(job, time_s, "best", text), links=links))
         record = (value, job.id)
     return entries

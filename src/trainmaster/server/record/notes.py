@@ -64,7 +64,7 @@ async def write_note(request: Request) -> bodies.Json:
     """A note about a job, an experiment or a project. Job ids in the text become links."""
     api, user = runtime.of(request), runtime.user(request)
     body = await bodies.read_json(request, "the note", _KNOWN)
-    text = redaction.text(storable_text(bodies.text(body, "text", most=2 * TEXT_MAX_BYTES) or ""))
+    text = redaction.line(storable_text(bodies.text(body, "text", most=2 * TEXT_MAX_BYTES) or ""))
     if not text:
         raise UsageError("the note is empty", 'write something: tm note JOB "what I saw"')
     if len(text.encode()) > TEXT_MAX_BYTES:
@@ -110,23 +110,23 @@ def _happened(api: runtime.Runtime, query: LogbookQuery, job: Job | None) -> Ite
         jobs = [found.job for found in page(api, asked)]
     for one in jobs:
         yield from job_entries(one, api.services.events.attempts(one.id))
-    for experiment in dict.fromkeys(one.spec.experiment for one in jobs):
-        found = _bests(api, experiment)
+    for project, experiment in dict.fromkeys((one.spec.project, one.spec.experiment) for one in jobs):
+        found = _bests(api, project, experiment)
         yield from (entry for entry in found if job is None or entry.job == job.id)
 
 
-def _bests(api: runtime.Runtime, experiment: str) -> list[Entry]:
-    """New best values in an experiment, among its newest jobs."""
-    jobs = api.services.events.jobs(JobQuery(experiment=experiment, limit=_JOBS))[::-1]
+def _bests(api: runtime.Runtime, project: str, experiment: str) -> list[Entry]:
+    """New best values in an experiment of a project, among its newest jobs. None if it is not known which values are better."""
+    jobs = api.services.events.jobs(JobQuery(project=project, experiment=experiment, limit=_JOBS))[::-1]
     curves = Curves(api.services.events, api.services.metrics)
     last = curves.last(jobs)
     primary = primary_of(jobs[::-1], sorted({name for mine in last.values() for name in mine}))
-    if primary is None:
+    mode = mode_of(jobs[::-1], primary) if primary is not None else None
+    if primary is None or mode is None:
         return []
-    mode = mode_of(jobs[::-1], primary) or Mode.MIN
     have = [job for job in jobs if primary in last.get(job.id, {})]
     best = {job.id: found for job in have if (found := curves.best(job, primary, mode is Mode.MAX)) is not None}
-    return best_entries(jobs, primary, mode, best)
+    return best_entries(jobs, primary, mode, best, f", among its newest {_JOBS} jobs" if len(jobs) == _JOBS else "")
 
 
 def _notes(api: runtime.Runtime, query: LogbookQuery, job: Job | None) -> list[Entry]:

@@ -5,6 +5,7 @@ which is where its engine runs jobs.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,9 @@ from trainmaster.server.record.command_reading import unrecorded
 from trainmaster.server.record.provenance import environment
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.wire.environment import EnvironmentRecord
+from trainmaster.wire.names import DATA_CHANGED
 
+_WORD = re.compile(r"[\w-]+")
 _PACKAGES = 10  # packages listed by name
 _MACHINE = (("host", "host"), ("cpu", "processor"), ("kernel", "kernel"), ("driver", "driver"), ("libc", "C library"))
 
@@ -25,7 +28,7 @@ _MACHINE = (("host", "host"), ("cpu", "processor"), ("kernel", "kernel"), ("driv
 def comparison(api: Runtime, job: Job, data: Sequence[DataVersion]) -> dict[str, Any]:
     """`equal`: what is kept; `unequal`: what is not. `data`: the present versions of the job's data."""
     record, variables = _recorded(api, job), {**job.origin.variables, **job.spec.environment.variables}
-    unequal = [*_unequal_job(job, record), *_unequal_data(job, data), *_unequal_environment(record, variables)]
+    unequal = [*_unequal_job(job, record), *unequal_data(job, data), *_unequal_environment(record, variables)]
     return {"equal": list(_held(job, data)), "unequal": unequal}
 
 
@@ -42,7 +45,7 @@ def _held(job: Job, data: Sequence[DataVersion]) -> Iterator[str]:
         commit = f" (git {job.origin.git_commit[:8]})" if job.origin.git_commit else ""
         yield f"code {job.code.digest[:12]}{commit}"
     yield "spec"
-    held = [version.name for version in job.data if version.exact and version in data]
+    held = equal_data(job, data)
     if held:
         yield f"data {', '.join(held)}"
     if job.spec.params:
@@ -70,18 +73,39 @@ def _unequal_job(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
         yield f"course: {job.id} was restarted {times}; this job is only if something breaks"
 
 
-def _unequal_data(job: Job, now: Sequence[DataVersion]) -> Iterator[str]:
+def equal_data(job: Job, now: Sequence[DataVersion]) -> list[str]:
+    """Names of the data whose bytes are those that the job read, as far as is known."""
+    doubted = _doubted(job)
+    return [version.name for version in job.data if version.exact and version in now and version.name not in doubted]
+
+
+def unequal_data(job: Job, now: Sequence[DataVersion]) -> Iterator[str]:
     """Data that changed, or that cannot be compared."""
-    known = {version.name: version for version in now}
+    known, doubted = {version.name: version for version in now}, _doubted(job)
     for name in job.spec.data:
+        if name in doubted:
+            yield f"data {name}: {job.id} may have read another version than the one recorded: {doubted[name]}"
         then = next((version for version in job.data if version.name == name), None)
         current = known.get(name)
         if then is None or then.digest is None or current is None or current.digest is None:
-            yield f"data {name}: its version was not recorded, so it cannot be compared"
+            doubt = next((f": {one.doubt}" for one in (then, current) if one is not None and one.doubt), "")
+            yield f"data {name}: its version was not recorded, so it cannot be compared{doubt}"
         elif then.digest != current.digest:
             yield f"data {name}: version {then.digest[:12]}, now {current.digest[:12]}"
         elif not (then.exact and current.exact):
-            yield f"data {name}: names, sizes and times are equal; it is too large to compare its bytes"
+            doubt = then.doubt or current.doubt or "it is too large to compare its bytes"
+            yield f"data {name}: names, sizes and times of what was looked at are equal; {doubt}"
+
+
+def _doubted(job: Job) -> dict[str, str]:
+    """Data that an attempt found changed or could not read, so that its recorded version may not be what was read -> why."""
+    found: dict[str, str] = {}
+    for trouble in job.troubles:
+        if trouble.topic == DATA_CHANGED:
+            # A later attempt's warning replaces that of an earlier one, which may have named other data.
+            named = _WORD.findall(trouble.text) if trouble.attempt == 1 else job.spec.data
+            found.update((name, trouble.text) for name in job.spec.data if name in named)
+    return found
 
 
 def _unequal_environment(then: EnvironmentRecord | None, variables: Mapping[str, str]) -> Iterator[str]:

@@ -1,0 +1,42 @@
+"""What a reproduction says of data: equal only if the original read what was recorded of it."""
+
+from dataclasses import replace
+
+from trainmaster.model.job import Job, Trouble
+from trainmaster.model.spec import DataVersion
+from trainmaster.server.record.reproduction import equal_data, unequal_data
+from trainmaster.testing import builders
+from trainmaster.wire.names import DATA_CHANGED
+
+TRAIN, VALID = (DataVersion(name, f"/d/{name}", digest * 64, True, 1, 1) for name, digest in (("train", "a"), ("valid", "b")))
+
+
+def with_data(*troubles: Trouble) -> Job:
+    plain = builders.job()
+    spec = replace(plain.spec, data={one.name: one.uri for one in (TRAIN, VALID)})
+    return replace(plain, id="e-1", spec=spec, data=(TRAIN, VALID), troubles=troubles)
+
+
+def warned(text: str, attempt: int = 1) -> Trouble:
+    return Trouble(DATA_CHANGED, text, attempt, 0, 100.0)
+
+
+def test_data_that_had_changed_when_the_original_read_it_is_not_equal_to_what_is_there_now() -> None:
+    told = "train has changed since the submit, as seen when attempt 1 began"
+    job, now = with_data(warned(told)), (TRAIN, VALID)
+    assert equal_data(job, now) == ["valid"]
+    assert list(unequal_data(job, now)) == [f"data train: e-1 may have read another version than the one recorded: {told}"]
+    assert equal_data(with_data(), now) == ["train", "valid"]
+    assert list(unequal_data(with_data(), now)) == []
+
+
+def test_a_warning_of_a_later_attempt_replaces_earlier_ones_so_nothing_is_known_of_other_data() -> None:
+    job = with_data(warned("train could not be read when attempt 2 began", attempt=2))
+    assert equal_data(job, (TRAIN, VALID)) == []
+    assert [line.partition(":")[0] for line in unequal_data(job, (TRAIN, VALID))] == ["data train", "data valid"]
+
+
+def test_data_that_had_changed_and_differs_now_is_told_as_both() -> None:
+    job = with_data(warned("train has changed since the submit, as seen when attempt 1 began"))
+    lines = list(unequal_data(job, (replace(TRAIN, digest="c" * 64), VALID)))
+    assert lines[1:] == ["data train: version aaaaaaaaaaaa, now cccccccccccc"]

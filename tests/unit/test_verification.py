@@ -1,0 +1,131 @@
+"""What a verification of the store says of files that are gone, damaged or cannot be read now, and what `tm doctor` says then."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from trainmaster.blobs.fs import FsBlobs
+from trainmaster.blobs.garbage_collection import Records
+from trainmaster.blobs.verification import Verification, verify
+from trainmaster.blobs.verifying import Damage
+from trainmaster.lifecycle.machine import apply
+from trainmaster.model.checkpoints import Artifact, Checkpoint, Part
+from trainmaster.model.events import CheckpointsDamaged
+from trainmaster.model.job import Attempt, Job, State
+from trainmaster.testing import builders
+from trainmaster.troubles import Register
+from trainmaster.wire.names import MANIFEST
+
+SHA = hashlib.sha256(b"weights").hexdigest()
+ROOT = "checkpoints/train-1/c1/n0"
+
+
+class OnRecord:
+    """One job, with its artifacts."""
+
+    def __init__(self, *jobs: Job, artifacts: tuple[Artifact, ...] = ()) -> None:
+        self.known, self.kept = list(jobs), artifacts
+
+    def jobs(self) -> Iterator[Job]:
+        yield from list(self.known)
+
+    def artifacts(self, job: str) -> tuple[Artifact, ...]:
+        return self.kept
+
+    def attempts(self, job: str) -> tuple[Attempt, ...]:
+        return ()
+
+
+def stored(root: Path) -> tuple[FsBlobs, Register, Job]:
+    """A store with one whole checkpoint."""
+    blobs, register = FsBlobs(root), Register()
+    blobs.damage = Damage(register)
+    manifest = json.dumps({"files": [{"path": "w.pt", "sha256": SHA}]}).encode()
+    blobs.put(f"{ROOT}/w.pt", b"weights")
+    blobs.put(f"{ROOT}/{MANIFEST}", manifest)
+    part = Part(0, hashlib.sha256(manifest).hexdigest(), 1, 7)
+    return blobs, register, replace(builders.job(), checkpoints=(Checkpoint("c1", 3, 1, (part,)),))
+
+
+def verified(blobs: FsBlobs, records: OnRecord) -> Verification:
+    found = Verification()
+    verify(blobs, cast("Records", records), found, lambda name: False)
+    return found
+
+
+def told(register: Register) -> str:
+    return "; ".join(one.text for one in register.said())
+
+
+def test_a_checkpoint_whose_directory_is_gone_is_missing_and_not_in_doubt(tmp_path: Path) -> None:
+    """It was "could not be read now, and may be whole: run it again", every time."""
+    blobs, register, job = stored(tmp_path)
+    assert verified(blobs, OnRecord(job)).damaged == []
+    assert told(register) == ""
+    blobs.delete_tree("checkpoints/train-1")
+    found = verified(blobs, OnRecord(job))
+    assert [(one.what, one.jobs) for one in found.damaged] == [(f"checkpoint c1 of step 3: {MANIFEST}: missing", ["train-1"])]
+    assert (found.unreadable, found.checkpoints) == (0, {"train-1": {"c1"}})
+    assert told(register).startswith(f"missing: {ROOT}/{MANIFEST}; ")
+
+
+def test_files_of_a_checkpoint_that_are_gone_or_damaged_are_troubles_of_the_server(tmp_path: Path) -> None:
+    blobs, register, job = stored(tmp_path)
+    blobs.put(f"{ROOT}/w.pt", b"other")
+    assert [one.what for one in verified(blobs, OnRecord(job)).damaged] == ["checkpoint c1 of step 3: w.pt"]
+    assert told(register).startswith(f"damaged, by their digest: {ROOT}/w.pt; ")
+    blobs.delete([f"{ROOT}/w.pt"])
+    assert told(register) == ""
+    found = verified(blobs, OnRecord(job))
+    assert ([one.what for one in found.damaged], found.checkpoints) == (["checkpoint c1 of step 3: w.pt: missing"], {"train-1": {"c1"}})
+    blobs.put(f"{ROOT}/w.pt", b"weights")
+    assert told(register) == ""
+
+
+def test_a_checkpoint_that_is_removed_meanwhile_is_not_missing(tmp_path: Path) -> None:
+    blobs, register, job = stored(tmp_path)
+    blobs.delete_tree(ROOT)
+
+    class Removed(OnRecord):
+        reads = 0
+
+        def jobs(self) -> Iterator[Job]:
+            self.reads += 1
+            yield job if self.reads < 4 else replace(job, checkpoints=())
+
+    assert verified(blobs, Removed()).damaged == []
+    assert told(register) == ""
+
+
+def test_a_checkpoint_that_cannot_be_read_now_stays_in_doubt(tmp_path: Path) -> None:
+    _, register, job = stored(tmp_path)
+
+    class Failing(FsBlobs):
+        def open(self, name: str) -> BinaryIO:
+            raise OSError(5, "Input/output error")
+
+    failing: Any = Failing(tmp_path)
+    failing.damage = Damage(register)
+    found = verified(failing, OnRecord(job))
+    assert (found.damaged, found.checkpoints, told(register)) == ([], {}, "")
+    assert found.unreadable > 0
+
+
+def test_a_missing_artifact_is_a_trouble_of_the_server(tmp_path: Path) -> None:
+    """`tm storage verify` listed it, and `tm doctor`, to which it refers, found no trouble."""
+    blobs, register, job = stored(tmp_path)
+    records = OnRecord(job, artifacts=(Artifact("out.pt", SHA, 7, 1),))
+    assert [one.what for one in verified(blobs, records).damaged] == ["artifact out.pt: missing"]
+    assert told(register).startswith(f"missing: artifacts/train-1/{SHA}; ")
+    blobs.put(f"artifacts/train-1/{SHA}", b"weights")
+    assert told(register) == ""
+
+
+def test_a_checkpoint_that_a_verification_did_not_find_is_said_to_be_damaged_or_missing(tmp_path: Path) -> None:
+    job = replace(builders.placed(stored(tmp_path)[2]), state=State.RUNNING)
+    changed, _ = apply(job, job.id, CheckpointsDamaged(("c1",)), 5.0)
+    assert [one.text for one in changed.troubles] == ["checkpoint c1 of step 3 is damaged or missing in the store; not used again"]
+    assert changed.good_checkpoints == ()
