@@ -87,7 +87,8 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
         damage.also([one.stored for one in wrong if not one.gone], [one.stored for one in wrong if one.gone])
     for one in wrong:
         into.damaged_total += 1
-        into.checkpoints.setdefault(one.job, set()).add(one.checkpoint.id)
+        if not one.gone or one.path != MANIFEST:  # without its list, it may be on a disk that is not mounted: that is no proof
+            into.checkpoints.setdefault(one.job, set()).add(one.checkpoint.id)
         if len(into.damaged) < _DAMAGED_MAX:
             what = f"{one.checkpoint.label}: {printable(one.path)}" + (": missing" if one.gone else "")
             into.damaged.append(Damaged(f"{one.root}/{one.path}", what, [one.job]))

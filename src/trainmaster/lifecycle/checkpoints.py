@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from trainmaster.lifecycle.effects import DeleteCheckpoint
 from trainmaster.lifecycle.reports import count_report
-from trainmaster.lifecycle.transitions import DIFFERENT_OR_GONE, Change, found_bad, live_attempt
+from trainmaster.lifecycle.transitions import Change, found_bad, live_attempt
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.events import CheckpointDeleted, CheckpointsDamaged, CheckpointsGivenUp, CheckpointStaged, JobEvent
 from trainmaster.model.job import Attempt, Job, NodePhase
@@ -94,10 +94,9 @@ def spare(job: Job) -> tuple[Checkpoint, ...]:
 
 
 def damage_checkpoints(job: Job, event: JobEvent, now_s: float) -> Change:
-    """Mark checkpoints as bad that a verification of the store found damaged or gone. What was marked before stays as it is."""
+    """Mark checkpoints as bad that a verification of the store found damaged. What was marked before stays as it is."""
     assert isinstance(event, CheckpointsDamaged)
-    ids = tuple(one.id for one in job.good_checkpoints if one.id in event.ids)
-    return found_bad(job, ids, now_s, DIFFERENT_OR_GONE), ()
+    return found_bad(job, tuple(one.id for one in job.good_checkpoints if one.id in event.ids), now_s), ()
 
 
 def give_up_checkpoints(job: Job, event: JobEvent, now_s: float) -> Change:

@@ -234,17 +234,13 @@ def _resumed(job: Job, attempt: Attempt, event: NodeStarted) -> Attempt:
     )
 
 
-DIFFERENT = "damaged: the bytes in the store do not have their digest"
-DIFFERENT_OR_GONE = "damaged or missing in the store"
-
-
-def found_bad(job: Job, ids: tuple[str, ...], now_s: float, how: str = DIFFERENT) -> Job:
+def found_bad(job: Job, ids: tuple[str, ...], now_s: float) -> Job:
     """Mark checkpoints whose digests differed as bad, and warn. That is proof; an unreadable checkpoint is not marked."""
     if not ids:
         return job
     labels = " and ".join(next((c.label for c in job.checkpoints if c.id == id), f"checkpoint {id}") for id in ids)
     one = len(ids) == 1
-    text = f"{labels} {'is' if one else 'are'} {how}; not used again"
+    text = f"{labels} {'is' if one else 'are'} damaged: the bytes in the store do not have their digest; not used again"
     marked = tuple(replace(c, good=False) if c.id in ids else c for c in job.checkpoints)
     return warned(replace(job, checkpoints=marked), Trouble(DAMAGED, text, live_attempt(job).number, CONTROL, now_s))
 

@@ -30,8 +30,9 @@ def draw(found: dict[str, Any]) -> list[str]:
     lines = [f"{found['id']}", *_section(_submitted(found, origin, code)), *_section(lineage(found))]
     for version in found["data"]:
         exact = "" if version["exact"] else ", by names, sizes and times"
+        doubt = version.get("doubt", "")  # a server of an older version does not say
         known = f"{(version['digest'] or '')[:12]}{exact}, {human.size(version['bytes'])}"
-        told = known if version["digest"] else "its version is unknown"
+        told = known if version["digest"] else f"its version is unknown{': ' + doubt if doubt else ''}"
         lines.append(_line("data", f"{version['name']}: {version['uri']} ({told})"))
     params = found["spec"]["params"]
     lines += [_line("params", ", ".join(f"{name}={value}" for name, value in params.items()))] if params else []

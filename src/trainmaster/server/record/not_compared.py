@@ -30,9 +30,11 @@ def _of(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     for name in job.spec.data:
         version = versions.get(name)
         if version is None or version.digest is None:
-            yield f"data {name}: only its address is recorded"
+            doubt = f": {version.doubt}" if version is not None and version.doubt else ""
+            yield f"data {name}: only its address is recorded{doubt}"
         elif not version.exact:
-            yield f"data {name}: only names, sizes and times are compared, because it is large or cannot be read whole"
+            why = version.doubt or "it is large or cannot be read whole"
+            yield f"data {name}: only names, sizes and times are compared, because {why}"
     for trouble in job.troubles:
         if trouble.topic == DATA_CHANGED:
             yield f"data: {trouble.text}"
