@@ -100,5 +100,8 @@ def test_the_best_value_is_not_one_of_lost_work(tm: Tm) -> None:
     assert tm.json("show", "anew")["metrics"].keys() == {"loss"}  # all points stay on record
     assert "accuracy (measured by lost work only" in tm.ok("show", "anew")
     assert ",20,0.75," in tm.ok("metrics", "anew", "--metric", "accuracy", "--csv")
+    said = tm("metrics", "anew")
+    assert [line.split()[1:3] for line in said.out.splitlines()[1:]] == [["loss", "3"]]
+    assert "values that a restart made obsolete are left out" in said.err
     rows = [line.split(",") for line in tm.ok("metrics", "anew", "--metric", "loss", "--csv").splitlines()[1:]]
     assert [(int(row[2]), int(row[-1])) for row in rows] == [*((step, 2) for step in (1, 2, 3)), *((step, 1) for step in range(4, 26))]

@@ -269,7 +269,7 @@ def test_a_file_that_belongs_to_a_checkpoint_and_is_in_none_is_told(tmp_path: Pa
 
 def test_a_pattern_that_matches_a_fixed_name_and_others_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that looks for `base_checkpoint` found nothing after a restart: the newest match was `base_epoch_4_checkpoint`."""
-    said = "files of different names match 'out/base*': out/base_checkpoint, out/base_epoch_2; a restart is given the newest, and the "
+    said = "files of different names match 'out/base*': out/base_checkpoint, out/base_epoch_2; a restart is given the newest, and others "
     for arguments in (None, "--resume {path}"):
         at = tmp_path / str(arguments)[:4]
         it, progress = begun(at, checkpoint_path="out/base*", resume_arguments=arguments)

@@ -93,6 +93,27 @@ RUNS: dict[str, list[tuple[str, object]]] = {
     "fairseq's JSON: the step of a validation": [
         ('{"epoch": 1, "valid_loss": "8.769", "valid_num_updates": "1100"}', (1100, {"valid_loss": 8.769, "epoch": 1.0})),
     ],
+    "Ignite: the parts of an evaluation, and a bar that has not moved": [
+        ("ITERATION - loss: 0.0000 - lr: 0.0100:   0%|          | 0/188 [00:00<?, ?it/s]", None),
+        ("2026-11-26 11:49:04,212 CIFAR10-Training INFO: Epoch[1] - Evaluation time (seconds): 0.206", (1, {"Evaluation_time": 0.206})),
+        (" - Train metrics:", None),
+        (" \tAccuracy: 0.91", (None, {"train_Accuracy": 0.91})),
+        ("\tLoss: 0.21", (None, {"train_Loss": 0.21})),
+        ("2026-11-26 11:49:04,255 CIFAR10-Training INFO: Epoch[1] - Evaluation time (seconds): 0.042", (1, {"Evaluation_time": 0.042})),
+        (" - Test metrics:", None),
+        (" \tAccuracy: 0.81", (None, {"test_Accuracy": 0.81})),
+        ("\tLoss: 0.51", (None, {"test_Loss": 0.51})),
+    ],
+    "river: a count with thousands' commas": [
+        ("[900] Accuracy: 87.67%", (900, {"Accuracy": 87.67})),
+        ("[1,250] Accuracy: 88.96%", (1250, {"Accuracy": 88.96})),
+        ("[1,000,000] Accuracy: 89.50%", (1_000_000, {"Accuracy": 89.5})),
+    ],
+    "PyTorch's CIFAR10 tutorial: epoch and batch": [("[1,  2000] loss: 2.163", (1, {"loss": 2.163}))],
+    "ImageNet of old": [
+        ("Test: [48/48]  Loss 1.5 (1.75)  Prec@1 28.125 ( 31.250)", (None, {"test_Loss": 1.75, "test_Prec@1": 31.25})),
+        (" * Prec@1 17.236 Prec@5 37.880", (None, {"test_Prec@1": 17.236, "test_Prec@5": 37.88})),
+    ],
     "RLlib: coefficients are settings": [("entropy_coeff 0.5", None), ("step 5: vf_loss_coeff=0.5", (5, {"vf_loss_coeff": 0.5}))],
 }
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -144,6 +145,24 @@ def test_a_log_in_a_checkpoint_directory_is_named(tmp_path: Path, monkeypatch: p
     assert told == [f"{begin}it kept changing, or was not seen unchanged: runs/a/train.log is its newest file; {advice}"]
     made.scan(lambda _: None, True, frozenset({(log.stat().st_dev, log.stat().st_ino)}))
     assert told[-1] == f"{begin}the program has it open all the time: runs/a/train.log is open; {advice}"
+
+
+def test_a_database_stays_where_it_is_and_is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study of Optuna's in SQLite, named as the checkpoint: the restart moved it aside, and all trials were lost."""
+    monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)
+    orders = launch(tmp_path, checkpoint_path="study.db*")
+    made, told = collector(orders)
+    (tmp_path / "work").mkdir(exist_ok=True)
+    base = sqlite3.connect(tmp_path / "work" / "study.db")
+    base.execute("pragma journal_mode=wal")
+    base.execute("create table trials (n)")
+    base.commit()
+    assert look(made, 1) == []
+    assert "it is a database, which its program writes all the time" in told[0]
+    before = set(tree(tmp_path / "work"))
+    assert restore({**orders, "attempt": 2}).step is None
+    assert set(tree(tmp_path / "work")) == before
+    base.close()
 
 
 def test_what_was_left_unfinished_is_told_at_a_bad_end(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def _otherwise_counted(step: int | None, printed: int | None) -> _Sign:
     """What tells a reader that the checkpoint's name counts something else than the output: epochs, say."""
     if step is None or printed is None or max(step, printed) < 2 * max(1, min(step, printed)):
         return _NO_SIGN
-    return _Sign(None, f"its output was at step {printed} when that checkpoint was saved")
+    return _Sign(None, f"its output was at about step {printed} when that checkpoint was saved")
 
 
 def _reached(*steps: int | None) -> list[int]:

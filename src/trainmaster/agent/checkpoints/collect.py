@@ -205,7 +205,8 @@ class Collector:
             return "it has fewer files than the one before"
         from trainmaster.agent.checkpoints.pattern_advice import unsettled  # noqa: PLC0415  # loaded with the glob
 
-        return unsettled(candidate, [path for path, signed in candidate.state if signed[:2] in open_files])
+        held = [path for path, signed in candidate.state if signed[:2] in open_files]
+        return unsettled(self._launch["work"], candidate, held)
 
     def sdk_checkpoint(self, rank: int, step: Optional[int], directory: str, ranks: str) -> List[Staged]:
         """A rank finished its `with sdk.checkpoint` block: stage what is complete now."""

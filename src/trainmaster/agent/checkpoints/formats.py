@@ -39,6 +39,19 @@ _UNPROVEN = Verdict(None, False)
 _TORN = Verdict(None, True)
 
 
+def is_database(path: str) -> bool:
+    """Whether it is a database of SQLite, or the log beside one. Its program finds it whole after a crash."""
+    for end in ("-wal", "-shm", "-journal"):
+        path = path[: -len(end)] if path.endswith(end) else path
+    try:
+        if not os.path.isfile(path):  # a pipe would have to be waited for
+            return False
+        with open(path, "rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False
+
+
 def proof(path: str) -> Optional[str]:
     """ "zip", "safetensors", "json" or "pickle" if that format proves the file complete; else None. Raises: OSError."""
     return examine(path).format

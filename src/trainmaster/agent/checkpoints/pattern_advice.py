@@ -7,6 +7,7 @@ import re
 import shlex
 
 from trainmaster.agent.checkpoints.candidate_files import beginning
+from trainmaster.agent.checkpoints.formats import is_database
 from trainmaster.agent.checkpoints.overlooked import pattern_of
 from trainmaster.agent.files.glob_names import literal
 from trainmaster.agent.files.globs import TEMPORARY
@@ -42,14 +43,16 @@ def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
     if not named:
         return ""
     listed = ", ".join(printable(name) for name in named[:_NAMED_MAX])
-    given = f"files of different names match {shown}: {listed}; a restart is given the newest, and the others are set aside"
+    given = f"files of different names match {shown}: {listed}; a restart is given the newest, and others may be set aside"
     directory = os.path.dirname(named[0])
     together = f"; if it needs them all, write --checkpoint {shlex.quote(printable(literal(directory)))}" if directory else ""
     return f"{given}; if the program looks for one of these names, write that as --checkpoint{together}"
 
 
-def unsettled(candidate: Candidate, held: list[str]) -> str:
+def unsettled(work: str, candidate: Candidate, held: list[str]) -> str:
     """Why a checkpoint is not complete, and what to do. `held`: its files that the ranks have open."""
+    if any(is_database(os.path.join(work, path)) for path, _ in candidate.state):
+        return "it is a database, which its program writes all the time and finds whole after a crash; leave --checkpoint out"
     why = "the program has it open all the time" if held else "it kept changing, or was not seen unchanged"
     busy = held[0] if held else max(candidate.state, key=lambda one: one[1][3])[0]
     others = [(signed[2], path) for path, signed in candidate.state if path != busy]

@@ -12,6 +12,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from trainmaster.agent.checkpoints import pointers
 from trainmaster.agent.checkpoints.candidate_files import leads_out
+from trainmaster.agent.checkpoints.formats import is_database
 from trainmaster.agent.files.globs import Glob, files_below, links_below, topmost
 from trainmaster.agent.files.stage import CHUNK_BYTES, has_holes, put
 from trainmaster.wire import disks
@@ -359,6 +360,8 @@ def _set_aside(launch: Launch, kept: Set[str]) -> None:
         place = os.path.join(work, match)
         if match in kept or os.path.realpath(place) in real or any(root.startswith(match + "/") for root in kept):
             continue
+        if is_database(place):
+            continue  # it is whole after a crash, and the only copy of what its program knows
         _move(launch, match)
         moved.add(match)
     for one in beside:

@@ -35,7 +35,7 @@ JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one only 
 
 _WORDS = (  # a line without any of these says nothing
     b"step epoch iter episode round loss acc ppl perplex bleu rouge f1 auc iou map mse mae score reward return error rew learn"
-    b" trial precision recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %| test:"
+    b" metrics: trial prec recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %| test:"
 )
 _HINTS = _WORDS.split()
 _LOADING = re.compile(
@@ -49,6 +49,7 @@ _REPR = re.compile(r"\(?[A-Za-z_][\w.]{0,60}\)?:? ?[A-Za-z_]{0,60}\(")
 _SAVING = re.compile(r"(?=[sbi\"])(?:\b(?:sav(?:e|ed|ing)|stopp(?:ed|ing)|stop|best|improv\w{1,5})\b|\")")  # before a counter
 _ROW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # below a step
 _SECTION = re.compile(r"[>=#*-]{0,12} {0,2}(TRAINING|EVALUATION|VALIDATION|TESTING)(?: {0,2}\([^()]{0,40}\))?[ =#*-]{0,12}\Z")
+_METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
 _DEFAULT = re.compile(r"\[default: ?[^]]{0,200}\]\Z")  # a list of options
@@ -186,6 +187,9 @@ class Parser:
         section = _SECTION.match(body)
         if section is not None:
             self._section = {"EVALUATION": "eval", "VALIDATION": "val", "TESTING": "test"}.get(section[1], "")
+        of = _METRICS_OF.match(text.strip())
+        if of is not None:
+            self._section, self._block = of[1].lower(), _BLOCK_MAX
         if _RESULTS.match(body):
             self._block = _BLOCK_MAX
         elif ":" not in body and "=" not in body and not body.startswith(_RULES):
@@ -265,6 +269,8 @@ class Parser:
         for pair in pairs(f"{bar.description} "):
             if said or (pair.measured and pair.stands_alone):
                 values.setdefault(pair.name, pair.value)
+        if bar.at == 0:
+            values = {name: value for name, value in values.items() if value != 0.0}  # drawn before anything was measured
         at = self._positions.of(bar, values) if bar.at >= 0 else bar.at
         if at is None:
             return None

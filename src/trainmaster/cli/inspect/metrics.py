@@ -218,12 +218,16 @@ def _write_parquet(arrow: Any, table: dict[str, list[Any]], path: Path) -> None:
 
 
 def _summarize(session: Session, table: dict[str, list[Any]]) -> None:
-    """One line per job and metric. Points without a step are only numbered, so their number is not shown as a step."""
-    last = {job: session.client().job(job)["metrics"] for job in dict.fromkeys(table["job"])}
+    """One line per job and metric, without lost work. Points without a step are numbered: that is not shown as a step."""
+    jobs = {job: session.client().job(job) for job in dict.fromkeys(table["job"])}
+    last = {job: told["metrics"] for job, told in jobs.items()}
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for job, name, step, value in zip(*(table[column] for column in COLUMNS[:4]), strict=True):
-        found.setdefault((job, name), []).append((step, value))
-    rows = []
+    rows, lost = [], False
+    for job, name, step, value, attempt in zip(*(table[column] for column in (*COLUMNS[:4], COLUMNS[-1])), strict=True):
+        if is_lost(jobs[job], name, step, attempt):
+            lost = True
+        else:
+            found.setdefault((job, name), []).append((step, value))
     for (job, name), points in found.items():
         values = [value for _, value in points]
         finite = [value for value in values if math.isfinite(value)]
@@ -234,9 +238,20 @@ def _summarize(session: Session, table: dict[str, list[Any]]) -> None:
         rows.append([job, name, str(len(points)), *map(human.number, told), "-" if stepless else str(step)])
     if rows:
         session.out.table(_HEADERS, rows)
+        if lost:
+            session.out.note(f"values that a restart made obsolete are left out; with them: tm metrics {' '.join(jobs)} --csv")
         session.out.note(f"a printed value is missing? tm logs {rows[0][0]} --rank 0 | tm metrics try -")
     else:
         session.out.note("no metrics: nothing in the output was read as one")
+
+
+def is_lost(job: dict[str, Any], name: str, step: int, attempt: int) -> bool:
+    """Whether a later attempt began at this step or before it, so that no model has what was measured. `job`: its detail."""
+    newest = job["metrics"].get(name)
+    stepless = newest is not None and newest["step"] is None
+    if stepless or name.startswith("system/") or name.partition("/")[0] in (job["spec"].get("roles") or ()):
+        return False
+    return any(attempt < later and step >= begin for later, begin in job.get("lost_work", ()))
 
 
 def last_told(points: list[tuple[int, float]], newest: dict[str, Any] | None) -> tuple[int, float]:

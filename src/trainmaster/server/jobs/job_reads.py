@@ -18,6 +18,7 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import State
 from trainmaster.model.spec import Mode
 from trainmaster.ports.store import JobQuery
+from trainmaster.recovery import resumption
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import (
     NAMES_MAX,
@@ -163,7 +164,8 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     troubles = [*detail["troubles"], *silent_agents(api, job)]
     notes = [*detail["notes"], *kept["notes"]]
     lost = sorted(api.services.metrics.last([job.id]).get(job.id, {}).keys() - points.keys())
-    told = {"notes": notes, "troubles": troubles, "lost_metrics": lost}
+    begins = [list(one) for one in resumption.lost_work(resources.all_attempts(job, attempts))]
+    told = {"notes": notes, "troubles": troubles, "lost_metrics": lost, "lost_work": begins}
     bad = diverged(api.services.metrics, job.id, points)
     return bodies.Json({**detail, **kept, **told, "diverged": bad, "children": children, **runs})
 
