@@ -37,8 +37,8 @@ ALONE = words("global_step globalstep step iteration iter train_step training_st
 _MEASURED = words(
     "loss losses acc accuracy accuracies ppl perplexity bleu rouge f1 auc auroc auprc roc ap map ndcg mrr iou miou dice psnr"
     " ssim fid wer cer bwer bcer rmse mse mae mape r2 nll logloss mlogloss bce xent crossentropy entropy kl elbo bpb bpc"
-    " reward rewards rew return returns score precision prec recall hmean sensitivity specificity error err mcc kappa learn cost"
-    " pearson spearman"
+    " reward rewards rew return returns score precision prec recall hmean sensitivity specificity error err mcc kappa learn"
+    " cost pearson spearman"
 )
 _SETTINGS = words(
     "weight weights scale type coef coefficient threshold target clip max min best alpha beta gamma lambda norm"
