@@ -167,7 +167,7 @@ def test_jobs_that_start_while_few_of_ones_own_run(tm: Tm) -> None:
     assert tm.ok("why", jobs[2]) == f"{jobs[2]} is held: {now}\n"
     assert f"it would be held: {now}" in tm.ok("plan", "few.yaml")
     assert "it would be held" not in tm.ok("plan", "few.yaml", "--max-running", "3")
-    assert f"{jobs[3]} ({text})" in tm("queue").err
+    assert f"{jobs[3]} of {user} ({text})" in tm("queue").err
     tm.ok("down")
     tm.ok("up", *UP)
     assert tm.show(jobs[2])["state"] == "held"

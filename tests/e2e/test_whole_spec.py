@@ -66,7 +66,7 @@ def test_a_function_with_ranks_roles_and_data_is_restarted_from_its_checkpoint(t
     assert "step 6 loss 0.08333" in log
     told = {version["name"]: version for version in job["data"]}
     assert (told["train-set"]["uri"], told["train-set"]["exact"]) == (str(tm.work / "data" / "a.txt"), True)
-    assert told["web"] == {"name": "web", "uri": "s3://bucket/key", "digest": None, "exact": False, "files": 0, "bytes": 0}
+    assert told["web"] == {"name": "web", "uri": "s3://bucket/key", "digest": None, "exact": False, "files": 0, "bytes": 0, "doubt": ""}
     assert job["command"] == "python: pkg.steps:train"
 
 

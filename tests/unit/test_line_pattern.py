@@ -29,14 +29,6 @@ NOTHING = ["", "listening on 127.0.0.1:8080", "saved out/model-3.pt", "version 2
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_suggested_pattern_matches_no_line_that_is_read_already() -> None:
-    """nanochat: `bpb` alone would take the values of the training's lines, too."""
-    read = ["step 00100 | train bpb: 1.25 | loss: 3.5"]
-    assert suggested("Validation bpb: 0.93") == r"bpb:\s+(?P<bpb>[-+.\deE]+|nan|NaN|inf|Inf)"
-    assert suggested("Validation bpb: 0.93", read=read) == r"Validation\s+bpb:\s+(?P<bpb>[-+.\deE]+|nan|NaN|inf|Inf)"
-    assert suggested("bpb: 0.93", read=read) is None
-
-
 def test_a_suggested_pattern_reads_its_line(line: str) -> None:
     pattern = suggested(plain(line.encode()))  # as `tm metrics try` shows it
     assert pattern is not None
@@ -94,3 +86,11 @@ def test_whatever_the_line_the_pattern_is_valid(line: str) -> None:
         found = Parser(compiled(pattern)).parse(line.strip().encode())
         assert found is not None
         assert found[1]
+
+
+def test_a_suggested_pattern_matches_no_line_that_is_read_already() -> None:
+    """nanochat: `bpb` alone would take the values of the training's lines, too."""
+    read = ["step 00100 | train bpb: 1.25 | loss: 3.5"]
+    assert suggested("Validation bpb: 0.93") == r"bpb:\s*(?P<bpb>[-+.\deE]+|nan|NaN|inf|Inf)"
+    assert suggested("Validation bpb: 0.93", read=read) == r"Validation\s+bpb:\s*(?P<bpb>[-+.\deE]+|nan|NaN|inf|Inf)"
+    assert suggested("bpb: 0.93", read=read) is None
