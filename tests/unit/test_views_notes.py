@@ -18,7 +18,8 @@ from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CheckpointSpec, GpuChoice, Resources
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery.resumption import Evidence, Word
-from trainmaster.server.views.resources import advice, attempt_view, counted_anew, notes, pending_job, starting_text
+from trainmaster.server.views.job_notes import advice, counted_anew, notes, without_steps
+from trainmaster.server.views.resources import attempt_view, pending_job, starting_text
 from trainmaster.testing.builders import job, placed
 
 ATTEMPT = Attempt(1, Allocation(()), 0.0, (NodeRun(),))
@@ -49,6 +50,21 @@ def test_steps_that_fall_back_within_an_attempt_are_told() -> None:
     assert counted_anew(replace(job(), attempt=shown)) == counted_anew(job()) == []
     (told,) = counted_anew(replace(job(), attempt=replace(shown, progress=Progress((1, 2, 3), 50, fell_to=1))))
     assert told.startswith("its steps fell back to 1 within an attempt: the later value of a metric at a step replaces")
+
+
+def test_a_restart_that_succeeds_without_a_step_is_told() -> None:
+    """`Experiment already exists`, and exit code 0: the work of the attempt before was not done."""
+    killed, done = replace(ATTEMPT, progress=Progress((1, 2, 3), 120)), replace(ATTEMPT, number=2, ran_s=2.4)
+    ended = replace(job(), state=State.SUCCEEDED)
+    (told,) = without_steps(ended, [killed, done])
+    assert told == (
+        "attempt 2 ended with exit code 0 after 2.4 s; no step was read of it and it saved no checkpoint, "
+        "and attempt 1 had come to step 120: see in tm logs whether the work was done"
+    )
+    assert without_steps(replace(ended, state=State.RUNNING), [killed, done]) == []
+    assert without_steps(ended, [killed, replace(done, progress=Progress((121,), 400))]) == []
+    assert without_steps(replace(ended, checkpoints=(Checkpoint("0002-00001", None, 2, ()),)), [killed, done]) == []
+    assert without_steps(ended, [ATTEMPT, done]) == without_steps(ended, [done]) == []
 
 
 @pytest.mark.parametrize(
