@@ -1,11 +1,14 @@
 """What a reproduction says of data: equal only if the original read what was recorded of it."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
 from trainmaster.model.job import Job, Trouble
 from trainmaster.model.spec import DataVersion
-from trainmaster.server.record.reproduction import equal_data, unequal_data
+from trainmaster.server.record.reproduction import _unequal_python, equal_data, unequal_data
 from trainmaster.testing import builders
+from trainmaster.wire.environment import EnvironmentRecord
 from trainmaster.wire.names import DATA_CHANGED
 
 TRAIN, VALID = (DataVersion(name, f"/d/{name}", digest * 64, True, 1, 1) for name, digest in (("train", "a"), ("valid", "b")))
@@ -40,3 +43,10 @@ def test_data_that_had_changed_and_differs_now_is_told_as_both() -> None:
     job = with_data(warned("train has changed since the submit, as seen when attempt 1 began"))
     lines = list(unequal_data(job, (replace(TRAIN, digest="c" * 64), VALID)))
     assert lines[1:] == ["data train: version aaaaaaaaaaaa, now cccccccccccc"]
+
+
+def test_a_python_that_is_gone_is_told_as_such_and_not_as_another_version(tmp_path: Path) -> None:
+    """`Python: 3.11.2, now 3` was said of an interpreter that had been deleted."""
+    record = {"python": {"path": str(tmp_path / "bin/python3"), "version": "3.11.2"}, "packages": {"numpy": "2.0"}, "editable": []}
+    (told,) = _unequal_python(cast("EnvironmentRecord", record), {})
+    assert told == f"Python: {tmp_path}/bin/python3 is not there any more, so neither its version nor its packages can be compared"

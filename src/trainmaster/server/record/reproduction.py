@@ -126,11 +126,11 @@ def _unequal_python(then: EnvironmentRecord, variables: Mapping[str, str]) -> It
     python = then["python"]
     if python is None:
         return
+    if not os.path.exists(python["path"]):
+        yield f"Python: {python['path']} is not there any more, so neither its version nor its packages can be compared"
+        return
     found = Installation(python["path"], {"HOME": os.path.expanduser("~"), **variables})
     packages, editable = found.packages()
-    if not packages and then["packages"]:
-        yield f"packages: {python['path']} is not there any more"
-        return
     if found.version() != python["version"]:
         yield f"Python: {python['version']}, now {found.version()}"
     built = (then["built_from"], found.built_from(editable)) if "built_from" in then else ({}, {})
