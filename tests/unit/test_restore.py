@@ -5,7 +5,9 @@ import errno
 import os
 import pickle
 import shutil
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,23 @@ def test_a_pipe_where_the_checkpoint_was_is_set_aside(tmp_path: Path) -> None:
     assert restore(second(tmp_path, "out/step_*.pkl", points)).step == 75
     assert pickle.loads(place.read_bytes()) == 75
     assert stat.S_ISFIFO((tmp_path / "work.aside" / "2" / "out" / "step_75.pkl").lstat().st_mode)
+
+
+def test_a_database_stays_and_what_may_be_one_is_not_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study in SQLite was moved away and lost. A disk that fails to say what a file is decides nothing."""
+    work = tmp_path / "work"
+    with closing(sqlite3.connect(write(work / "study.db", ""))) as database, database:
+        database.execute("CREATE TABLE trial (value)")
+    write(work / "study.db-wal", "log")
+    write(work / "study.pt", "torn")
+    orders = second(tmp_path, "study.*", [])
+    with monkeypatch.context() as disk:
+        disk.setattr(builtins, "open", failing(str(work / "study.db"), errno.EIO, 1, []))
+        with pytest.raises(OSError, match="Input/output error"):
+            restore(orders)
+    assert restore(orders) == Restored()
+    assert set(tree(work)) == {"study.db", "study.db-wal"}
+    assert tree(tmp_path / "work.aside") == {"2/study.pt": "torn"}
 
 
 def test_links_in_a_checkpoint_come_back(tmp_path: Path) -> None:
