@@ -16,6 +16,7 @@ from trainmaster.errors import DamagedError, NotFoundError, TrainmasterError, Us
 from trainmaster.model.job import Job
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NAMES_MAX, TEXT_MAX, Metric
+from trainmaster.server.record.command_reading import BY_ITSELF
 from trainmaster.server.record.curves import Curves
 from trainmaster.server.record.differences import Compared, Run, compare
 from trainmaster.server.record.divergence import compared
@@ -69,7 +70,7 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     answer = {
         "jobs": [_run_view(job) for job in jobs],
         **_fields(compare(runs, query.all)),
-        "not_compared": not_compared(jobs, {run.job.id: run.environment for run in runs}),
+        "not_compared": [*not_compared(jobs, {run.job.id: run.environment for run in runs}), BY_ITSELF],
         "metrics": [
             {**_ranking_view(one), "diverged": compared(services.metrics, ids, last, one.name)}
             for one in stand

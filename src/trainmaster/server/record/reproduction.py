@@ -14,7 +14,7 @@ from trainmaster.agent.environment.installed_packages import Installation
 from trainmaster.model import redaction
 from trainmaster.model.job import Job
 from trainmaster.model.spec import DataVersion
-from trainmaster.server.record.command_reading import unrecorded
+from trainmaster.server.record.command_reading import BY_ITSELF, unrecorded
 from trainmaster.server.record.provenance import environment
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.wire.environment import EnvironmentRecord
@@ -28,7 +28,7 @@ _MACHINE = (("host", "host"), ("cpu", "processor"), ("kernel", "kernel"), ("driv
 def comparison(api: Runtime, job: Job, data: Sequence[DataVersion]) -> dict[str, Any]:
     """`equal`: what is kept; `unequal`: what is not. `data`: the present versions of the job's data."""
     record, variables = _recorded(api, job), {**job.origin.variables, **job.spec.environment.variables}
-    unequal = [*_unequal_job(job, record), *unequal_data(job, data), *_unequal_environment(record, variables)]
+    unequal = [*_unequal_job(job, record), *unequal_data(job, data), *_unequal_environment(record, variables), BY_ITSELF]
     return {"equal": list(_held(job, data)), "unequal": unequal}
 
 
