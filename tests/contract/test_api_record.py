@@ -186,7 +186,7 @@ def test_a_comparison_tells_what_differs_and_how_runs_stand(api: Api) -> None:
     assert told[("params", "lr")] == [0.1, 0.2]
     assert {field for section, field in told if section == "files"} == {"a", "c"}
     assert ("params", "seed") not in told
-    assert found["unknown"] == {name: [one, two] for name in ("python", "packages", "machine")}
+    assert found["unknown"] == {name: [one, two] for name in ("python", "packages", "hardware", "machine")}
     (score,) = found["metrics"]
     assert score == {
         "name": "score", "mode": "max", "primary": True, "equal": False, "winner": 0, "diverged": [None, None],

@@ -10,7 +10,7 @@ from trainmaster.cli.inspect.compare import differences, standing
 from trainmaster.cli.inspect.comparison_page import html
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.lineage import Lineage, Relation
-from trainmaster.model.nodes import Device, Node
+from trainmaster.model.nodes import Allocation
 from trainmaster.model.spec import CodeCopy, MetricsSpec, Mode, Role
 from trainmaster.server.record.differences import Difference, Run, compare, flattened
 from trainmaster.server.record.ranking import MetricRanking, mode_of, primary_of
@@ -26,7 +26,6 @@ RECORD: EnvironmentRecord = {
         "memory_bytes": 2**34, "driver": None, "driver_cuda": None, "devices": [],
     },
 }  # fmt: skip
-NODE = Node("node0", "local", "lab", "127.0.0.1", 2.0, 2**34, (Device(0, "h100"),))
 
 
 def tree(**files: str) -> Tree:
@@ -36,7 +35,7 @@ def tree(**files: str) -> Tree:
 def run(number: int = 1, record: Any = RECORD, code: Tree | None = None, **spec: Any) -> Run:
     value = placed(job(code=CodeCopy("d" * 64)))
     value = replace(value, id=f"train-{number}", spec=replace(value.spec, **spec))
-    return Run(value, (NODE,), record, code if code is not None else tree(a="0"))
+    return Run(value, (record,), code if code is not None else tree(a="0"))
 
 
 def told(runs: list[Run]) -> list[tuple[str, str, list[Any]]]:
@@ -81,6 +80,41 @@ def test_what_nobody_recorded_is_unknown_and_not_equal() -> None:
         name: ["train-2"] for name in ("python", "packages", "machine")
     }
     assert "packages" not in {one.section for one in found.fields}
+
+
+def on(number: int, *nodes: tuple[str, list[str]], devices: tuple[int, ...] = (0,)) -> Run:
+    """A run with these devices of each node, whose host and devices its agents recorded."""
+    value = placed(job(code=CodeCopy("d" * 64)), nodes=tuple(f"node{at}" for at in range(len(nodes))))
+    assert value.attempt is not None
+    shares = tuple(replace(share, devices=devices) for share in value.attempt.allocation.shares)
+    value = replace(value, id=f"train-{number}", attempt=replace(value.attempt, allocation=Allocation(shares)))
+    machines = [
+        {**RECORD["machine"], "host": host, "devices": [{"index": n, "name": name, "uuid": ""} for n, name in enumerate(names)]}
+        for host, names in nodes
+    ]
+    return Run(value, tuple({**RECORD, "machine": machine} for machine in machines), tree(a="0"))  # type: ignore[typeddict-item]
+
+
+def test_hardware_is_what_the_attempts_recorded() -> None:
+    """The inventory of a node is that of now: a card that was swapped between two runs was the same in both."""
+    old, new = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
+    assert told([on(1, ("lab", [old])), on(2, ("lab", [new]))]) == [("hardware", "devices", [[old], [new]])]
+    mixed, gang = on(1, ("lab", [old, new]), devices=(1,)), on(2, ("lab", [new]), ("annex", [old]))
+    assert told([mixed, on(2, ("lab", [new]))]) == [], "the device that it held counts"
+    assert told([mixed, gang]) == [
+        ("hardware", "nodes", [1, 2]), ("hardware", "devices", [[new], [new, old]]), ("hardware", "host", [["lab"], ["annex", "lab"]]),
+    ]  # fmt: skip
+
+
+def test_hardware_that_some_node_did_not_record_is_unknown() -> None:
+    known, gang = on(1, ("lab", ["NVIDIA L4"])), on(2, ("lab", ["NVIDIA L4"]), ("annex", ["NVIDIA L4"]))
+    half = replace(gang, environments=(gang.environments[0], None))
+    for other in (half, on(2, ("lab", [])), on(2, ("lab", ["unknown"]))):
+        found = compare([known, other])
+        assert (found.fields, found.unknown) == ([], {"hardware": ["train-2"]})
+    assert compare([known, replace(gang, environments=(None, gang.environments[1]))]).unknown == {
+        name: ["train-2"] for name in ("python", "packages", "hardware", "machine")
+    }  # another node does not stand in for the first
 
 
 def test_the_same_program_written_otherwise_does_not_differ() -> None:

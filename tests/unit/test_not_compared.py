@@ -98,7 +98,7 @@ def runs(draw: st.DrawFn, id: str) -> Run:
     origin = replace(plain.origin, variables=draw(VARIABLES), editable={name: f"/src/{name}" for name in editable})
     python = {"path": draw(st.sampled_from(("/usr/bin/python3", "/venv/bin/python"))), "version": draw(st.sampled_from(("3.11.2", "3.12.1")))}
     record = {"python": python, "packages": packages, "editable": editable, "torch": None, "machine": MACHINE}
-    return Run(replace(plain, spec=spec, origin=origin), environment=cast("EnvironmentRecord", record))
+    return Run(replace(plain, spec=spec, origin=origin), (cast("EnvironmentRecord", record),))
 
 
 @settings(max_examples=examples(300, 5000))

@@ -101,7 +101,6 @@ def _jobs(api: runtime.Runtime, refs: Sequence[str]) -> list[Job]:
 
 def _runs(services: Services, jobs: Sequence[Job]) -> list[Run]:
     """The jobs with their stored records. A record or code copy that several jobs share is read once."""
-    nodes = {node.name: node for node in services.events.nodes()}
     digests = [job.code.digest for job in jobs]
     same = None not in digests and len(set(digests)) == 1
     trees: dict[str | None, Tree | None] = {None: None}
@@ -110,19 +109,12 @@ def _runs(services: Services, jobs: Sequence[Job]) -> list[Run]:
     for job in jobs:
         if job.code.digest not in trees:
             trees[job.code.digest] = Tree(entries=[]) if same else _tree(services, job.code.digest or "")
-        name = _environment_name(job)
-        if name not in records:
-            records[name] = environment(services, name or "")
-        shares = job.attempt.allocation.shares if job.attempt is not None else ()
-        on = tuple(nodes[share.node] for share in shares if share.node in nodes)
-        runs.append(Run(job, on, records[name], trees[job.code.digest]))
+        names = [node.environment for node in job.attempt.nodes] if job.attempt is not None else []
+        for name in names:
+            if name not in records:
+                records[name] = environment(services, name or "")
+        runs.append(Run(job, tuple(records[name] for name in names), trees[job.code.digest]))
     return runs
-
-
-def _environment_name(job: Job) -> str | None:
-    """The environment record of the last attempt's first node that has one."""
-    ran = job.attempt.nodes if job.attempt is not None else ()
-    return next((node.environment for node in ran if node.environment is not None), None)
 
 
 def _tree(services: Services, digest: str) -> Tree | None:

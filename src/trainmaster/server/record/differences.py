@@ -12,10 +12,9 @@ from typing import Any
 
 from trainmaster.model import redaction
 from trainmaster.model.job import Job
-from trainmaster.model.nodes import Node
 from trainmaster.model.options.placeholders import unread
 from trainmaster.wire.code import Tree
-from trainmaster.wire.environment import EnvironmentRecord
+from trainmaster.wire.environment import UNNAMED, EnvironmentRecord
 
 Values = list[Any]  # one per run
 _LEFT_OUT = ("params", "tags", "environment.variables", "notify")  # compared elsewhere, or not about the run
@@ -25,12 +24,16 @@ _NUMBERED = re.compile(r"(?<=python)[\d.]+$")  # the version in an interpreter's
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything that is compared of a job, except metrics. None: not recorded."""
+    """Everything that is compared of a job, except metrics."""
 
     job: Job
-    nodes: tuple[Node, ...] = ()  # of the last attempt
-    environment: EnvironmentRecord | None = None
-    tree: Tree | None = None
+    environments: tuple[EnvironmentRecord | None, ...] = ()  # of each node of the last attempt; None: not recorded
+    tree: Tree | None = None  # None: not recorded
+
+    @property
+    def environment(self) -> EnvironmentRecord | None:
+        """That of the first node, whose packages and machine stand for those of the attempt."""
+        return self.environments[0] if self.environments else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,17 +227,18 @@ def _packages(record: EnvironmentRecord, built_from: Mapping[str, str]) -> dict[
 
 
 def _hardware(run: Run) -> dict[str, Any] | None:
-    """The hardware of the last attempt; None for a job that never ran."""
+    """The hardware of the last attempt as its agents recorded it: a node's inventory is that of now. None: not recorded."""
     attempt = run.job.attempt
-    if attempt is None:
+    machines = [record["machine"] for record in run.environments if record is not None]
+    if attempt is None or len(machines) < len(attempt.nodes):
         return None
-    kinds = {node.name: {device.index: device.kind for device in node.devices} for node in run.nodes}
-    shares = attempt.allocation.shares
-    return {
-        "nodes": len(shares),
-        "devices": [kinds.get(share.node, {}).get(index, "device") for share in shares for index in share.devices],
-        "host": sorted({node.host for node in run.nodes}),
-    }
+    devices: list[str] = []
+    for share, machine in zip(attempt.allocation.shares, machines, strict=True):
+        names = {device["index"]: device["name"] for device in machine["devices"]}
+        if any(names.get(index, UNNAMED) == UNNAMED for index in share.devices):
+            return None
+        devices += [names[index] for index in share.devices]
+    return {"nodes": len(machines), "devices": devices, "host": sorted({machine["host"] for machine in machines})}
 
 
 def _machine(record: EnvironmentRecord | None) -> dict[str, Any] | None:
