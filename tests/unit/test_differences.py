@@ -74,6 +74,29 @@ def test_a_value_of_another_type_is_another_value() -> None:
     assert told([run(1, params={"a": float("nan")}), run(2, params={"a": float("nan")})]) == []
 
 
+def test_a_parameter_that_is_null_is_another_than_none() -> None:
+    """`{x}` in a command becomes null, or stays as it is."""
+    runs = [run(1, params={"x": None, "api_key": None}), run(2), run(3, params={"x": "null"})]
+    assert told(runs) == [("params", "x", ["(null)", None, "null"]), ("params", "api_key", ["(null)", None, None])]
+    assert told([runs[0], runs[0]]) == []
+
+
+def test_parameters_that_the_program_logged_are_compared() -> None:
+    """Runs whose programs logged other seeds were told to have the same parameters."""
+
+    def logged(number: int, **params: str) -> Run:
+        one = run(number)
+        return replace(one, job=replace(one.job, run_params=params))
+
+    runs = [logged(1, seed="1", token="a"), logged(2, seed="2", token="b"), logged(3)]
+    assert told(runs) == [("logged", "seed", ["1", "2", None]), ("logged", "token", ["(hidden) 1", "(hidden) 2", None])]
+    assert told([runs[0], runs[0]]) == []
+    answer = {"jobs": [{"id": "a"}, {"id": "b"}], "unknown": {}, "differences": [
+        {"section": "logged", "field": "seed", "values": ["1", "2"], "equal": False},
+    ]}  # fmt: skip
+    assert differences(answer) == ["", "Parameters that the program logged", "        a  b", "  seed  1  2"]
+
+
 def test_what_nobody_recorded_is_unknown_and_not_equal() -> None:
     found = compare([run(1), run(2, record=None)])
     assert {name: found.unknown[name] for name in ("python", "packages", "machine")} == {
@@ -207,7 +230,7 @@ def test_exactly_the_differing_parameters_are_told(params: list[dict[str, Any]])
     """Law: a parameter is told if and only if two runs have it otherwise."""
     found = compare([run(n, params=one) for n, one in enumerate(params)]).fields
     names = {name for one in params for name in one}
-    differing = {name for name in names if len({repr(one.get(name)) for one in params}) > 1}
+    differing = {name for name in names if len({repr(one.get(name, ...)) for one in params}) > 1}
     assert {one.field for one in found if one.section == "params"} == differing
     assert all(isinstance(one, Difference) and len(one.values) == len(params) for one in found)
 

@@ -9,8 +9,8 @@ from trainmaster.wire import rest
 
 SECTIONS = {
     "spec": "Spec", "params": "Parameters", "recorded": "Parameters that the program does not read",
-    "tags": "Tags", "start": "Start", "code": "Code", "files": "Files", "data": "Data",
-    "python": "Python", "packages": "Packages", "hardware": "Hardware", "machine": "Machine",
+    "logged": "Parameters that the program logged", "tags": "Tags", "start": "Start", "code": "Code", "files": "Files",
+    "data": "Data", "python": "Python", "packages": "Packages", "hardware": "Hardware", "machine": "Machine",
     "variables": "Variables", "submitted": "Submitted",
 }  # fmt: skip
 EQUAL_ENDS = "Last and best values are equal in all (values between are not compared)"

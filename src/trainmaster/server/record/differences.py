@@ -18,6 +18,9 @@ from trainmaster.wire.environment import UNNAMED, EnvironmentRecord
 
 Values = list[Any]  # one per run
 _LEFT_OUT = ("params", "tags", "environment.variables", "notify")  # compared elsewhere, or not about the run
+_GIVEN = ("params", "recorded")  # sections whose null is a value, and another thing than none
+_MISSING = object()
+_NULL = "(null)"  # how it is shown
 _DIGEST_SHOWN = 12
 _NUMBERED = re.compile(r"(?<=python)[\d.]+$")  # the version in an interpreter's name
 
@@ -65,7 +68,8 @@ def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
             continue
         known = [table or {} for table in tables]
         for name in dict.fromkeys(name for table in known for name in table):
-            values = [None if table is None else table.get(name) for table in tables]
+            none = _MISSING if section in _GIVEN else None
+            values = [None if table is None else table.get(name, none) for table in tables]
             compared = [value for value, table in zip(values, tables, strict=True) if table is not None]
             same = _same_program if (section, name) == ("python", "path") else _same
             equal = all(same(value, compared[0]) for value in compared[1:])
@@ -77,7 +81,7 @@ def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
 def _shown(section: str, name: str, values: Values) -> Values:
     """The values with credentials masked. Values that differ only in a credential are numbered, so that it shows."""
     told: Values = [_shown_value(section, name, value) for value in values]
-    alike: dict[str, dict[str, int]] = {}  # masked text -> number of each value behind it
+    alike: dict[Any, dict[Any, int]] = {}  # masked text -> number of each value behind it
     for one, shown in zip(values, told, strict=True):
         if shown != one:
             numbers = alike.setdefault(shown, {})
@@ -89,11 +93,13 @@ def _shown(section: str, name: str, values: Values) -> Values:
 
 
 def _shown_value(section: str, name: str, value: Any) -> Any:
+    if section in _GIVEN:
+        return None if value is _MISSING else _NULL if value is None else redaction.values({name: value})[name]
     if not isinstance(value, str):
-        return redaction.values({name: value})[name] if section in ("params", "recorded") else value
+        return value
     if section == "variables":
         return redaction.variables({name: value})[name]
-    if section in ("params", "recorded", "tags"):
+    if section in ("logged", "tags"):
         return redaction.values({name: value})[name]
     return redaction.line(value) if section == "spec" else redaction.text(value)
 
@@ -104,6 +110,7 @@ def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
         "spec": [_spec(run.job) for run in runs],
         "params": [_params(run.job, read=True) for run in runs],
         "recorded": [_params(run.job, read=False) for run in runs],
+        "logged": [dict(run.job.run_params) for run in runs],
         "tags": [dict(run.job.spec.tags) for run in runs],
         "start": [_start(run.job) for run in runs],
         "code": [_code(run.job) for run in runs],
@@ -130,7 +137,9 @@ def _variables(job: Job) -> dict[str, str]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equality of JSON values: 1 is not true, and NaN equals itself."""
+    """Equality of JSON values and `_MISSING`: 1 is not true, and NaN equals itself."""
+    if one is _MISSING or other is _MISSING:
+        return one is other
     return one is other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

@@ -34,8 +34,8 @@ class Comparison(Described):
         description="id name project experiment state created_s started_s ended_s ran_s attempts restarts"
     )
     differences: list[dict[str, Any]] = Field(
-        description="section (spec params recorded tags start code files data python packages hardware machine variables "
-        "submitted), field, values (null: a run has none), equal"
+        description="section (spec params recorded logged tags start code files data python packages hardware machine "
+        "variables submitted), field, values (null: a run has none; (null): a parameter is null), equal"
     )
     unknown: dict[str, list[str]] = Field(description="section -> runs that did not record it")
     not_compared: list[str] = Field(description="what a run could read and the comparison does not look at, with the reason")
