@@ -26,6 +26,7 @@ RECORD: EnvironmentRecord = {
         "memory_bytes": 2**34, "driver": None, "driver_cuda": None, "devices": [],
     },
 }  # fmt: skip
+RECORDED = ("python", "packages", "hardware", "machine")
 
 
 def tree(**files: str) -> Tree:
@@ -98,10 +99,8 @@ def test_parameters_that_the_program_logged_are_compared() -> None:
 
 
 def test_what_nobody_recorded_is_unknown_and_not_equal() -> None:
-    found = compare([run(1), run(2, record=None)])
-    assert {name: found.unknown[name] for name in ("python", "packages", "machine")} == {
-        name: ["train-2"] for name in ("python", "packages", "machine")
-    }
+    found = compare([run(1), run(2, record="the record is lost")])
+    assert found.unknown == {name: {"train-2": "the record is lost"} for name in RECORDED}
     assert "packages" not in {one.section for one in found.fields}
 
 
@@ -131,13 +130,12 @@ def test_hardware_is_what_the_attempts_recorded() -> None:
 
 def test_hardware_that_some_node_did_not_record_is_unknown() -> None:
     known, gang = on(1, ("lab", ["NVIDIA L4"])), on(2, ("lab", ["NVIDIA L4"]), ("annex", ["NVIDIA L4"]))
-    half = replace(gang, environments=(gang.environments[0], None))
-    for other in (half, on(2, ("lab", [])), on(2, ("lab", ["unknown"]))):
+    half, unnamed = replace(gang, environments=(gang.environments[0], "lost")), "the record does not name its devices"
+    for other, why in ((half, "lost"), (on(2, ("lab", [])), unnamed), (on(2, ("lab", ["unknown"])), unnamed)):
         found = compare([known, other])
-        assert (found.fields, found.unknown) == ([], {"hardware": ["train-2"]})
-    assert compare([known, replace(gang, environments=(None, gang.environments[1]))]).unknown == {
-        name: ["train-2"] for name in ("python", "packages", "hardware", "machine")
-    }  # another node does not stand in for the first
+        assert (found.fields, found.unknown) == ([], {"hardware": {"train-2": why}})
+    others = compare([known, replace(gang, environments=("lost", gang.environments[1]))]).unknown
+    assert others == {name: {"train-2": "lost"} for name in RECORDED}, "no other node stands in for the first"
 
 
 def test_the_same_program_written_otherwise_does_not_differ() -> None:
@@ -177,11 +175,11 @@ def test_other_patches_of_one_commit_differ_in_place() -> None:
     def changed(number: int, **origin: Any) -> Run:
         one = run(number)
         place = replace(one.job.origin, git_commit="c" * 40, git_dirty=True, **origin)
-        return replace(one, tree=None, job=replace(one.job, code=CodeCopy(in_place=True), origin=place))
+        return replace(one, tree="no copy", job=replace(one.job, code=CodeCopy(in_place=True), origin=place))
 
     one, other = changed(1, git_diff="a" * 64), changed(2, git_diff="b" * 64)
     assert told([one, other]) == [("code", "git patch", ["a" * 12, "b" * 12])]
-    assert compare([one, other]).unknown == {"files": ["train-1", "train-2"]}
+    assert compare([one, other]).unknown == {"files": {"train-1": "no copy", "train-2": "no copy"}}
     assert told([one, changed(2)]) == [("code", "git patch", ["a" * 12, None])]
 
 
@@ -197,15 +195,20 @@ def test_the_words_say_what_was_compared() -> None:
     """Equal last and best values are no equal curves; a job in place has no copy of its files, but perhaps a patch."""
     found = {
         "jobs": [{"id": id, "state": "succeeded", "restarts": 0, "started_s": None, "attempts": 0, "experiment": "x"} for id in "ab"],
-        "differences": [], "unknown": {"files": ["a", "b"]}, "not_compared": [], "metrics": [], "metrics_equal": ["loss"],
+        "differences": [], "unknown": {"files": ["a", "b"], "packages": ["a", "b"], "machine": ["a"]},
+        "unknown_because": {"files": dict.fromkeys("ab", "there is no copy of them"), "packages": {"a": "lost", "b": "damaged"}}, "not_compared": [], "metrics": [], "metrics_equal": ["loss"],
         "series": {},
     }  # fmt: skip
     said = "Last and best values are equal in all (values between are not compared): loss"
     assert standing(found) == ["", said]
-    assert "Not compared: files: there is no copy of them for any of them" in differences(found)
+    lacking = [
+        "files: there is no copy of them for any of them", "packages: lost for a", "packages: damaged for b",
+        "machine: not known for a",
+    ]  # fmt: skip
+    assert differences(found)[2:] == [f"Not compared: {one}" for one in lacking]
     page = html(found)
     assert f"<p>{said}.</p>" in page
-    assert "<p>Not compared: files: there is no copy of them for a, b.</p>" in page
+    assert all(f"<p>Not compared: {one}.</p>" in page for one in lacking)
 
 
 def test_the_same_version_of_other_code_differs() -> None:

@@ -1,7 +1,7 @@
 """Names of the sections in a comparison, and formatting of its values and metrics."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainmaster.cli.render import human
@@ -14,12 +14,18 @@ SECTIONS = {
     "variables": "Variables", "submitted": "Submitted",
 }  # fmt: skip
 EQUAL_ENDS = "Last and best values are equal in all (values between are not compared)"
-_UNKNOWN = {"files": "there is no copy of them"}  # of other sections, nothing at all is recorded
 
 
-def not_recorded(section: str) -> str:
-    """Which section is not compared, and why; the jobs follow."""
-    return f"{SECTIONS[section].lower()}: {_UNKNOWN.get(section, 'nothing is recorded')}"
+def unknown(found: Mapping[str, Any]) -> Iterator[str]:
+    """Each section that is not compared, why, and of which jobs: `packages: nothing is recorded for digits-2`."""
+    for section, lacking in found["unknown"].items():
+        why = found.get("unknown_because", {}).get(section, {})  # a server of an older version does not say
+        runs: dict[str, list[str]] = {}
+        for id in lacking:
+            runs.setdefault(why.get(id, "not known"), []).append(id)
+        for reason, ids in runs.items():
+            who = "any of them" if len(ids) == len(found["jobs"]) else ", ".join(ids)
+            yield f"{SECTIONS.get(section, section).lower()}: {reason} for {who}"
 
 
 def shown(value: Any) -> str:

@@ -12,7 +12,7 @@ from trainmaster.wire.names import DATA_CHANGED
 _NAMED_MAX = 3
 
 
-def not_compared(jobs: Sequence[Job], records: Mapping[str, EnvironmentRecord | None] = MappingProxyType({})) -> list[str]:
+def not_compared(jobs: Sequence[Job], records: Mapping[str, EnvironmentRecord] = MappingProxyType({})) -> list[str]:
     """Each as a clause with its reason: `data train of a-1: it is at a URL`. `records`: id -> what its attempt ran in."""
     found: dict[str, list[str]] = {}
     for job in jobs:

@@ -37,7 +37,8 @@ class Comparison(Described):
         description="section (spec params recorded logged tags start code files data python packages hardware machine "
         "variables submitted), field, values (null: a run has none; (null): a parameter is null), equal"
     )
-    unknown: dict[str, list[str]] = Field(description="section -> runs that did not record it")
+    unknown: dict[str, list[str]] = Field(description="section -> runs of which it is not known")
+    unknown_because: dict[str, dict[str, str]] = Field(description="section -> run -> why it is not known")
     not_compared: list[str] = Field(description="what a run could read and the comparison does not look at, with the reason")
     metrics: list[dict[str, Any]] = Field(
         description="name, mode, primary, equal (last and best alone), winner (index), last, best: {step, value}, "
