@@ -180,7 +180,7 @@ def test_a_comparison_tells_what_differs_and_how_runs_stand(api: Api) -> None:
     two = with_code(api, stored_code(api, a=b"x = 2", b=b"same", c=b"\xff"), lr=0.2, seed=1)
     values = {one: [0.1, 0.9, 0.5], two: [0.2, 0.7, 0.6]}
     points = [MetricPoint(job, 1, 0, step, "score", value, 1e9) for job, row in values.items() for step, value in enumerate(row)]
-    same = [MetricPoint(job, 1, 0, 1, "classes", 10.0, 1e9) for job in values]
+    same = [MetricPoint(job, 1, 0, 1, name, 10.0, 1e9) for job in values for name in ("classes", "val/loss")]
     system = [MetricPoint(one, 1, 0, 1, "system/cpu", 10.0, 1e9)]
     api.services.metrics.write([*points, *same, *system], [])
     found = compared(api, one, two, patch=1)
@@ -195,7 +195,7 @@ def test_a_comparison_tells_what_differs_and_how_runs_stand(api: Api) -> None:
         "last": [{"step": 2, "value": 0.5}, {"step": 2, "value": 0.6}],
         "best": [{"step": 1, "value": 0.9}, {"step": 1, "value": 0.7}],
     }  # fmt: skip
-    assert found["metrics_equal"] == ["classes"]
+    assert (found["metrics_equal"], found["metrics_last_equal"]) == (["val/loss"], ["classes"])
     assert found["series"] == {"score": [[[0, 0.1], [1, 0.9], [2, 0.5]], [[0, 0.2], [1, 0.7], [2, 0.6]]]}
     assert [(patch["path"], patch["note"]) for patch in found["patches"]] == [("a", ""), ("c", "not text")]
     changed = "@@ -1 +1 @@\n-x = 1\n+x = 2\n\\ No newline at end of file\n"

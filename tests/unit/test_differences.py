@@ -196,18 +196,21 @@ def test_the_words_say_what_was_compared() -> None:
     found = {
         "jobs": [{"id": id, "state": "succeeded", "restarts": 0, "started_s": None, "attempts": 0, "experiment": "x"} for id in "ab"],
         "differences": [], "unknown": {"files": ["a", "b"], "packages": ["a", "b"], "machine": ["a"]},
-        "unknown_because": {"files": dict.fromkeys("ab", "there is no copy of them"), "packages": {"a": "lost", "b": "damaged"}}, "not_compared": [], "metrics": [], "metrics_equal": ["loss"],
-        "series": {},
+        "unknown_because": {"files": dict.fromkeys("ab", "there is no copy of them"), "packages": {"a": "lost", "b": "damaged"}}, "not_compared": [], "metrics": [],
+        "metrics_equal": ["loss"], "metrics_last_equal": ["lr"], "series": {},
     }  # fmt: skip
     said = "Last and best values are equal in all (values between are not compared): loss"
-    assert standing(found) == ["", said]
+    last = "Last values are equal in all (others are not compared): lr"
+    assert standing(found) == ["", said, "", last], "a metric without a direction has no best value"
+    older = {name: value for name, value in found.items() if name != "metrics_last_equal"}
+    assert standing(older) == ["", last.replace("lr", "loss")], "it does not tell them apart"
     lacking = [
         "files: there is no copy of them for any of them", "packages: lost for a", "packages: damaged for b",
         "machine: not known for a",
     ]  # fmt: skip
     assert differences(found)[2:] == [f"Not compared: {one}" for one in lacking]
     page = html(found)
-    assert f"<p>{said}.</p>" in page
+    assert f"<p>{said}.</p><p>{last}.</p>" in page
     assert all(f"<p>Not compared: {one}.</p>" in page for one in lacking)
 
 

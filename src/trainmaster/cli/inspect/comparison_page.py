@@ -7,7 +7,7 @@ from typing import Any
 
 from trainmaster.cli.render import human
 from trainmaster.cli.render.arguments import by_argument
-from trainmaster.cli.render.compared import EQUAL_ENDS, SECTIONS, at, last_cells, shown, unknown
+from trainmaster.cli.render.compared import SECTIONS, at, equal_ends, last_cells, shown, unknown
 from trainmaster.cli.render.html_figure import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, key, page, table
 from trainmaster.wire import rest
 
@@ -65,9 +65,7 @@ def _metrics(found: Mapping[str, Any], ids: Sequence[str]) -> str:
         if one["mode"] is not None:
             best = [(at(point), "best" if index == one["winner"] else "") for index, point in enumerate(one["best"])]
             rows.append([(f"{name}, {one['mode']}", ""), *best])
-    listed = {one["name"] for one in found["metrics"]}
-    same = [name for name in found["metrics_equal"] if name not in listed]
-    equal = f"<p>{EQUAL_ENDS}: {escape(', '.join(same))}.</p>" if same else ""
+    equal = "".join(f"<p>{title}: {escape(', '.join(same))}.</p>" for title, same in equal_ends(found))
     drawn = table(("", *ids), rows, "figures") if rows else ""
     return f"<h2>Metrics</h2>{drawn}{equal}" if drawn or equal else ""
 

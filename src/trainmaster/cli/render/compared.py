@@ -13,7 +13,8 @@ SECTIONS = {
     "data": "Data", "python": "Python", "packages": "Packages", "hardware": "Hardware", "machine": "Machine",
     "variables": "Variables", "submitted": "Submitted",
 }  # fmt: skip
-EQUAL_ENDS = "Last and best values are equal in all (values between are not compared)"
+_EQUAL_ENDS = "Last and best values are equal in all (values between are not compared)"
+_EQUAL_LAST = "Last values are equal in all (others are not compared)"
 
 
 def unknown(found: Mapping[str, Any]) -> Iterator[str]:
@@ -44,6 +45,17 @@ def last_cells(one: Mapping[str, Any]) -> list[str]:
     diverged = one.get("diverged") or [None] * len(one["last"])  # a server of an older version does not say
     pairs = zip(one["last"], diverged, strict=True)
     return [at(point) if bad is None else human.diverged(bad) for point, bad in pairs]
+
+
+def equal_ends(found: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """What is equal of metrics that have no row, and their names."""
+    listed = {one["name"] for one in found["metrics"]}
+    apart = "metrics_last_equal" in found  # a server of an older version lists those without a best value, too
+    ends = (_EQUAL_ENDS if apart else _EQUAL_LAST, found["metrics_equal"]), (_EQUAL_LAST, found.get("metrics_last_equal", ()))
+    for title, names in ends:
+        same = [name for name in names if name not in listed]
+        if same:
+            yield title, same
 
 
 def at(point: Mapping[str, Any] | None) -> str:

@@ -77,7 +77,8 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
             for one in stand
             if query.all or query.metric or not one.equal
         ],
-        "metrics_equal": [one.name for one in stand if one.equal],
+        "metrics_equal": [one.name for one in stand if one.equal and one.mode is not None],
+        "metrics_last_equal": [one.name for one in stand if one.equal and one.mode is None],
         "series": curves,
     }
     if query.patch:

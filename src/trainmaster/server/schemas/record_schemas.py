@@ -41,12 +41,13 @@ class Comparison(Described):
     unknown_because: dict[str, dict[str, str]] = Field(description="section -> run -> why it is not known")
     not_compared: list[str] = Field(description="what a run could read and the comparison does not look at, with the reason")
     metrics: list[dict[str, Any]] = Field(
-        description="name, mode, primary, equal (last and best alone), winner (index), last, best: {step, value}, "
-        "diverged: as of a job, null: finite"
+        description="name, mode, primary, equal (last, and best if there is a mode), winner (index), last, best: {step, "
+        "value}, diverged: as of a job, null: finite"
     )
     metrics_equal: list[str] = Field(
         description="metrics whose last and best value are the same in all runs; values between are not compared"
     )
+    metrics_last_equal: list[str] = Field(description="metrics without a mode whose last value is the same in all runs")
     series: dict[str, list[list[tuple[int, float | None]]]] = Field(description="metric -> one curve per run")
     patches: list[dict[str, Any]] | None = Field(None, description="from, to, path, text (a unified diff), note")
 
