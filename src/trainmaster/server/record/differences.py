@@ -136,7 +136,7 @@ def _params(job: Job, read: bool) -> dict[str, Any]:
 
 
 def _variables(job: Job) -> dict[str, str]:
-    """Variables to compare. Credentials are left out by name: each user has different ones."""
+    """Variables to compare. Of those whose names may be those of credentials, only who has them: values could be guessed."""
     return redaction.without_secrets({**job.origin.variables, **job.spec.environment.variables})
 
 

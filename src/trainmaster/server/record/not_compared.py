@@ -45,7 +45,8 @@ def _of(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     variables = {**job.origin.variables, **job.spec.environment.variables}
     if variables.get("PYTHONPATH"):
         yield f"what PYTHONPATH leads to: {text(variables['PYTHONPATH'])}"
-    yield from (f"variable {name}: it is a credential" for name in sorted(variables) if is_secret_variable(name))
+    doubt = "its name may be that of a credential"
+    yield from (f"variable {name}: {doubt}" for name in sorted(variables) if is_secret_variable(name))
     if job.attempt is not None and len(job.attempt.nodes) > 1:
         yield "packages and machines of its other nodes: only those of the first are compared"
     if job.attempt is not None and job.attempt.number > 1:
