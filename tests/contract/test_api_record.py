@@ -19,6 +19,7 @@ from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.blobs import environment_blob
 from trainmaster.ports.store import MetricPoint, NewEvent
 from trainmaster.server.record import artifacts, comparison, notes
+from trainmaster.server.record.command_reading import BY_ITSELF
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.wire.code import Tree, canonical, digest
 from trainmaster.wire.environment import encoded
@@ -232,7 +233,7 @@ def test_what_was_recorded_and_is_lost_or_damaged_is_not_called_unrecorded(api: 
     records = {name: dict(zip(jobs, reasons, strict=True)) for name in ("python", "packages", "hardware", "machine")}
     assert found["unknown_because"] == {"files": dict(zip(jobs, of_files, strict=True)), **records}
     told = api.http.post(f"/jobs/{jobs[2]}/reproduce", json={}).json()["unequal"]
-    assert told == ["environment: nothing is recorded, so packages and machine cannot be compared"]
+    assert told == ["environment: nothing is recorded, so packages and machine cannot be compared", BY_ITSELF]
 
 
 def test_a_reproduction_says_whose_environment_was_compared(api: Api) -> None:
