@@ -155,9 +155,23 @@ def test_an_attempt_without_a_checkpoint_may_go_on_by_itself(again: Attempt, exp
         ([first(EVERY), given(Progress((51, 52), 60))], ((2, 51),)),
         ([first(EVERY), given(Progress(EVERY, 30))], ((2, 1),)),
         ([first(EVERY), given(Progress((50, 1, 2), 9, fell_to=1))], ((2, 1),)),
-        ([first((0, 1, 2)), given(losses((0, 1, 2), 0.34))], ()),  # weights loaded, counter from 0
-        ([first(EVERY), given(Progress(EVERY, 9, sdk="loaded"))], ()),
-        ([first(EVERY), given(Progress((20, 21), 30))], ()),  # not known where it began
+        # Not known where it began: only what was done after the checkpoint of step 50 is certainly lost.
+        ([first((0, 1, 2)), given(losses((0, 1, 2), 0.34))], ((2, 52),)),  # weights loaded, counter from 0
+        ([first(EVERY), given(Progress(EVERY, 9, sdk="loaded"))], ((2, 52),)),
+        ([first(EVERY), given(Progress((20, 21), 30))], ((2, 52),)),
+        ([first(EVERY), given(None)], ((2, 52),)),
+        ([first(EVERY), given(None, resumed_about=True)], ()),
+        ([first(EVERY), given(None, at=None)], ()),  # the checkpoint may count otherwise than the output
+        ([first(HUNDREDTH, 1500), given(None, 3, Progress(HUNDREDTH, 1500))], ()),
+        ([first(HUNDREDTH, 300, fell_to=100), given(None)], ()),
+        ([first((1, 16, 33), 131), given(Progress((118, 134, 150), 200), 100, Progress((1, 16, 33), 97))], ((2, 102),)),
+        ([first((5, 12, 20), 20), given(Progress((15, 30, 45), 60), 20, Progress((5, 12, 20), 20))], ((2, 15),)),
+        ([first((5, 12, 20), 20), attempt(2, Progress((15, 30, 45), 60))], ((2, 15),)),
+        # The agent of the first attempt was lost, and with it what it had seen.
+        ([attempt(1), attempt(2, Progress((0, 10, 20), 20))], ((2, 0),)),
+        ([attempt(1), attempt(2, Progress((6, 5100, 5200), 5200))], ((2, 5100),)),
+        ([attempt(1), attempt(2, Progress((6,), 6), over=False)], ()),  # the first line may count epochs
+        ([attempt(1), attempt(2, Progress((100, 200), 200, fell_to=100))], ()),
         ([first(EVERY), given(Progress((51, 52), 60)), attempt(3, Progress(EVERY, 9))], ((3, 1),)),
         (
             [first(EVERY), attempt(2, Progress(EVERY, 55)), replace(given(Progress((51, 52), 60)), number=3)],

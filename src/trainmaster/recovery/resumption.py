@@ -49,6 +49,7 @@ class _Sign:
 
     speaks: bool | None = None
     text: str = ""
+    begin: int | None = None  # the first step of the attempt's own work, if its steps say it
 
 
 _NO_SIGN = _Sign()
@@ -70,33 +71,34 @@ def evidence(attempts: Sequence[Attempt]) -> dict[int, Evidence]:
 
 
 def lost_work(attempts: Sequence[Attempt]) -> tuple[tuple[int, int], ...]:
-    """(attempt, its first step) for each attempt whose steps say where it began: earlier work from there on is lost.
+    """(attempt, step) for each attempt of which it is certain that earlier work from that step on is lost.
 
-    Nothing is lost by an attempt of which that is unknown: its steps may count from 0 with the weights loaded.
+    Wherever the program began, what was done after the checkpoint that it was given is lost. Earlier work is lost if its steps
+    say where it began, which they need not: they may count from 0 with the weights loaded.
     """
     seen, begun, before = evidence(attempts), _begun(attempts), Progress()
     found: list[tuple[int, int]] = []
     for attempt in attempts:
         shown, at = progress_of(attempt), attempt.given or Progress()
         reached = _reached(before.last_step) if attempt.restored is None else _reached(attempt.resumed_from_step, at.last_step)
-        on = _by_steps(attempt, begun, reached).speaks
-        again = on is False and (attempt.restored is None or seen[attempt.number].word is Word.AGAINST)
-        if attempt.number > 1 and (on or again):
-            first = _began_at(shown, begun, reached, again)
+        sign = _by_steps(attempt, begun, reached)
+        again = sign.speaks is False and (attempt.restored is None or seen[attempt.number].word is Word.AGAINST)
+        began = sign.begin if again or sign.speaks is not False else None
+        if attempt.restored is None and not reached and len(shown.steps) > 1 and shown.fell_to is None:
+            began = _own_first(shown.steps)  # the agents before were lost: nothing is known of their steps
+        first = min(_reached(began, _behind(attempt, begun)), default=None)
+        if attempt.number > 1 and first is not None:
             found = [*(one for one in found if one[1] < first), (attempt.number, first)]
         before = shown if shown.steps else before
     return tuple(found)
 
 
-def _began_at(shown: Progress, begun: Progress, reached: Sequence[int], again: bool) -> int:
-    """The first step of an attempt's own work. Before it, one that goes on may print the number of its epoch."""
-    fell = () if shown.fell_to is None else (shown.fell_to,)
-    if again:
-        return min(*shown.steps, *fell, shown.steps[0])
-    shares = _shares(shown.steps, begun.steps, reached)
-    if fell:
-        shares |= _shares(fell, begun.steps, reached)
-    return min(step for step, share in shares.items() if share >= _ON)
+def _behind(attempt: Attempt, begun: Progress) -> int | None:
+    """The first step that is certainly after the checkpoint that it was given; None if the output may count otherwise."""
+    at, exact = attempt.given, _exact(attempt)
+    if exact is None or at is None or at.last_step is None or at.fell_to is not None or begun.fell_to is not None:
+        return None
+    return exact + 2  # its name may count from 0 what the output counts from 1
 
 
 def progress_of(attempt: Attempt) -> Progress:
@@ -176,14 +178,18 @@ def _by_steps(attempt: Attempt, begun: Progress, reached: Sequence[int]) -> _Sig
     if furthest >= enough and not fell:
         on = next(step for step, share in shares.items() if share >= enough)
         said = first if on == shown.steps[0] else f"{first}, and then {on}"
-        return _Sign(True, said) if moved and not _falls_short(attempt, begun, reached, shares) else _Sign(None, first)
+        if not moved:
+            return _Sign(None, first)
+        own = min(step for step, share in (shares | back).items() if share >= _ON)  # before it, it may print its epoch
+        short = _falls_short(attempt, begun, reached, shares)
+        return _Sign(None, first, own) if short else _Sign(True, said, own)
     sure = len(shown.steps) > 1 or attempt.ended_s is not None  # a first line may count epochs, and the next one steps
     if not fell and (furthest > (_LOW if begun.steps else 0.0) or not sure):
         return _Sign(None, first)
     again = f"its steps fell back to {shown.fell_to}" if fell else f"its steps began again at {shown.steps[0]}"
     if begun.fell_to is not None:
         return _Sign(None, f"{again}, and they fall back in one attempt too")
-    return _Sign(False, again)
+    return _Sign(False, again, min(shown.steps if shown.fell_to is None else (*shown.steps, shown.fell_to)))
 
 
 def _falls_short(attempt: Attempt, begun: Progress, reached: Sequence[int], shares: Mapping[int, float]) -> bool:
