@@ -99,7 +99,9 @@ def test_on_another_node_it_is_put_back_where_it_was(tmp_path: Path) -> None:
 def test_a_file_saved_over_itself(tmp_path: Path) -> None:
     points = committed(tmp_path, "ckpt.pkl", {"ckpt.pkl": pickle.dumps(25)})
     (tmp_path / "work" / "ckpt.pkl").write_bytes(pickle.dumps(50)[:-1])
-    assert restore(second(tmp_path, "ckpt.pkl", points)) == Restored("0001-00001", 7, [], "ckpt.pkl", str(tmp_path / "work"))
+    expected = Restored("0001-00001", 7, [], "ckpt.pkl", str(tmp_path / "work"))
+    expected.approximate = True  # its name has no step
+    assert restore(second(tmp_path, "ckpt.pkl", points)) == expected
     assert contents(tmp_path / "work") == {"ckpt.pkl": 25}
     assert list(tree(tmp_path / "work.aside")) == ["2/ckpt.pkl"]
 

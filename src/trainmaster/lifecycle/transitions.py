@@ -224,7 +224,7 @@ def _resumed(job: Job, attempt: Attempt, event: NodeStarted) -> Attempt:
     kept = next((one for one in job.checkpoints if one.id == event.restored), None)
     if kept is None and job.lineage is not None and event.restored == job.lineage.inherited:
         kept = job.lineage.checkpoint
-    about, saved = kept is not None and kept.approximate, None
+    about, saved = event.approximate if kept is None else kept.approximate, None
     if kept is not None and step is None:
         step, about = kept.at_least, kept.at_least is not None
         saved = SavedAfter(kept.attempt, kept.after_s) if kept.after_s is not None else None
