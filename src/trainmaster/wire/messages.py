@@ -42,6 +42,7 @@ class Preparing(TypedDict):
 
 class _Marked(TypedDict, total=False):
     approximate: bool  # the step of the restored checkpoint is
+    read: bool  # all of this node's part of it was read from the store, and has its digests
 
 
 class Started(_Marked):
@@ -157,6 +158,7 @@ class ProgressShown(TypedDict):
 
 class _EndedMarked(TypedDict, total=False):
     restored_approximate: bool  # as in `Started`
+    restored_read: bool
 
 
 class Ended(_EndedMarked):

@@ -22,7 +22,7 @@ UNSTORED = "work:"  # prefix of the id of a checkpoint that is in the work direc
 class Restored:
     """What was restored. `id` and `step` are from the manifest, None if nothing was. A plain class, for a fast import."""
 
-    __slots__ = ("approximate", "bad", "doubted", "id", "path", "resume_dir", "step")
+    __slots__ = ("approximate", "bad", "doubted", "id", "path", "read", "resume_dir", "step")
 
     def __init__(
         self,
@@ -37,12 +37,13 @@ class Restored:
         self.approximate = False  # whether the step is
         self.bad = bad or []  # checkpoints that were tried first and are corrupt
         self.doubted: List[str] = []  # the checkpoint that could not be read; nothing was restored because of it
+        self.read = False  # whether all of it was read from the store: files that equal its manifest may be in place already
         self.path = path  # the value of `{path}`: relative to the work directory if inside it
         self.resume_dir = resume_dir  # the directory of the checkpoint, absolute
 
     def marks(self) -> Dict[str, bool]:
         """What else reports say of it: only what is true."""
-        return {"approximate": True} if self.approximate else {}
+        return {name: True for name in ("approximate", "read") if getattr(self, name)}
 
     def __repr__(self) -> str:
         return f"Restored({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
@@ -78,7 +79,7 @@ def restore(
         found.doubted.append(error.checkpoint)
         raise
     if chosen is not None:
-        found.id, found.step, found.path, found.resume_dir = chosen
+        found.id, found.step, found.path, found.resume_dir, found.read = chosen
         found.approximate = any(point["approximate"] for point in launch["resume"] if point["id"] == found.id)
     elif found.bad:
         what = "what it was forked from is" if launch["forked"] else "every checkpoint on record is"

@@ -9,7 +9,7 @@ from typing import Any
 from trainmaster.model.job import Outcome, RankEnd
 from trainmaster.model.progress import Progress
 
-_MARKS = ("approximate",)  # of `wire.messages.Started`: only what is true is there
+_MARKS = ("approximate", "read")  # of `wire.messages.Started`: only what is true is there
 _LATER = ("run", "not_kept", "warned")  # reports that older agents do not send
 
 
