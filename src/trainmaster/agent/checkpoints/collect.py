@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.checkpoints.pointers import Pointer
     from trainmaster.agent.checkpoints.rename_events import Renames
     from trainmaster.agent.checkpoints.sdk_parts import SdkParts
+    from trainmaster.agent.checkpoints.unstored import UnstoredCheckpoint
     from trainmaster.agent.files.globs import Glob
     from trainmaster.agent.files.stage import Check
     from trainmaster.wire.launch import Launch
@@ -74,6 +75,7 @@ class Collector:
         self._glob: Optional[Glob] = None
         self._committed: Dict[str, State] = {}
         self._primed: Dict[str, State] = {}  # what was there when this attempt began
+        self._left: Optional[UnstoredCheckpoint] = None  # complete at that time, and not in the store
         self._before: Dict[str, State] = {}  # the last complete state, by our rules or because the program replaced it
         self._sightings: Dict[str, _Sighting] = {}
         self._unproven: Dict[str, State] = {}  # the format gave no proof: not tried again until it changes
@@ -95,9 +97,9 @@ class Collector:
         self._there = frozenset(self._elsewhere())
         if not launch["in_place"] and launch["attempt"] == 1 and not launch["resume"]:
             return  # a fresh work directory has no checkpoints
-        unstored = find_unstored(launch)
+        self._left = find_unstored(launch)
         for candidate in self._found():
-            if unstored is not None and (candidate.key, candidate.state) == (unstored.key, unstored.state):
+            if self._is_left(candidate):
                 self._look(candidate, True, False).closed = True  # complete, but not in the store yet
                 self._shape = candidate.shape if candidate.many else None
             else:
@@ -105,6 +107,11 @@ class Collector:
         self._primed = dict(self._committed)
         if self._glob is not None:
             self._learn_pointers(self._glob)
+
+    def _is_left(self, candidate: Candidate) -> bool:
+        """Whether it is what an earlier attempt saved and could not store."""
+        left = self._left
+        return left is not None and (candidate.key, candidate.state) == (left.key, left.state)
 
     def _found(self) -> List[Candidate]:
         if not self._launch["checkpoint_path"] or self._launch["node_index"] != 0:
@@ -333,7 +340,7 @@ class Collector:
 
         check = completeness.CompletenessCheck(glob, candidate, evidence == "format")
         work = self._launch["work"]
-        step = step_at(candidate.written_s) if candidate.step is None else candidate.step
+        step = self._step_of(candidate, step_at)
         sources = [stage.Source(os.path.join(work, path), path, signed) for path, signed in candidate.state]
         try:
             links = tuple(links_below(work, candidate.directories))
@@ -357,6 +364,11 @@ class Collector:
         self._commit(candidate)
         self.unstored.stored(candidate.key, step, candidate.step is None)
         return [staged if step is not None else {**staged, "saved_s": candidate.written_s}]
+
+    def _step_of(self, candidate: Candidate, step_at: StepAt) -> Optional[int]:
+        if candidate.step is None and self._left is not None and self._is_left(candidate):
+            return self._left.step  # this attempt has printed nothing of the time at which it was saved
+        return step_at(candidate.written_s) if candidate.step is None else candidate.step
 
     def _learn_pointers(self, glob: Glob) -> None:
         """Remember the pointers: one may be empty or away at the moment at which a checkpoint is staged."""

@@ -141,6 +141,7 @@ class Attempt:
             step=restored.step if restored else None,
             bad=list(restored.bad) if restored else [],
             environment=self._environment.digest if self._environment else None,
+            **(restored.marks() if restored else {}),
         )
         anew = self._launch["attempt"] > 1 and self._launch["node_index"] == 0 and not self._launch["in_place"]
         if anew and self._launch["checkpoint_path"] and (restored is None or restored.id is None):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _SCAN_S = 0.5
 _SCAN_MAX_S = 15.0
 _TELL_EVERY_S = 10.0  # between two progress reports about artifacts
+_CLOCK_MOVED_S = 1.0  # it was set: a slow correction changes both clocks
 _SHARE = 5  # a scan that takes t seconds is followed by a pause of 5 t
 
 
@@ -52,7 +53,8 @@ class StoreWorker:
         self._warned_elsewhere = False
         self._overlooked: Optional[Overlooked] = None
         self._look_due_s = 0.0
-        self._began_s = time.time() - (time.monotonic() - (start.ranks_began_s or start.began_s))
+        self._clock_s = time.time() - time.monotonic()
+        self._began_s = self._clock_s + (start.ranks_began_s or start.began_s)
         self._next_scan_s = time.monotonic() + _SCAN_S
         self.results: deque[tuple[str, dict[str, Any]]] = deque()
         self._uploader: Optional[Uploader] = None
@@ -225,8 +227,7 @@ class StoreWorker:
         if self._restored is not None and self._restored.id is not None:
             from trainmaster.agent.checkpoints.unstored import at_step  # noqa: PLC0415  # loaded with the collector
 
-            about = any(point["approximate"] for point in self._launch["resume"] if point["id"] == self._restored.id)
-            collector.unstored.begins = at_step(self._restored.step, about, self._restored.id)
+            collector.unstored.begins = at_step(self._restored.step, self._restored.approximate, self._restored.id)
         collector.unstored.tell = lambda text: self.results.append(("warned", {"topic": "checkpoint", "text": text}))
         collector.unstored.lost = lambda name, why: self.results.append(
             ("not_kept", {"what": "checkpoint", "name": name, "why": why})
@@ -236,7 +237,11 @@ class StoreWorker:
     def _staged(self, parts: list[dict[str, Any]]) -> None:
         for part in parts:
             if "saved_s" in part:  # its step is not known
-                part["after_s"] = round(max(0.0, part.pop("saved_s") - self._began_s), 1)
+                after_s = part.pop("saved_s") - self._began_s
+                moved_s = time.time() - time.monotonic() - self._clock_s
+                # One from before this attempt was saved by an earlier one; if the clock was set, nobody knows when.
+                if after_s >= 0.0 and abs(moved_s) < _CLOCK_MOVED_S:
+                    part["after_s"] = round(after_s, 1)
             self._deliver("staged", {**part, "progress": self._progress.evidence.record()})
 
     def _kept(self, artifacts: list[dict[str, Any]]) -> None:
