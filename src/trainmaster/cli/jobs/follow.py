@@ -163,7 +163,7 @@ def newest(job: Row) -> tuple[str | None, str]:
         place = f"checkpoint {origin['checkpoint']}" if origin["step"] is None else _step(origin)
         return f"{origin['owner']}:{origin['checkpoint']}", f"{place} of {origin['job']}"
     if found is None:
-        return (job["checkpoints"][-1]["id"], "a checkpoint that was found damaged") if job["checkpoints"] else (None, "")
+        return None, ""
     if found["step"] is not None:
         return found["id"], _step(found)
     if found.get("after_s") is None:  # an agent or a server of an older version
