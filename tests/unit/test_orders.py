@@ -17,12 +17,12 @@ from trainmaster.wire import names
 def asked(orders: Orders, start: Startup, now_s: float) -> int:
     """How often a checkpoint was asked for by `now_s`."""
     orders.take(now_s)
-    return Path(start.flags_path).read_bytes()[names.FLAG_CHECKPOINT]
+    return Path(start.directory.flags_path).read_bytes()[names.FLAG_CHECKPOINT]
 
 
 def begun(root: Path, interval_s: float | None) -> tuple[Orders, Startup, Sync]:
     start = Startup(str(root), launch(root, checkpoint_interval_s=interval_s), Wake())
-    Path(start.flags_path).write_bytes(b"0\0")
+    Path(start.directory.flags_path).write_bytes(b"0\0")
     sync = Sync(start.launch, Outbox(os.path.join(root, names.SPOOL), os.path.join(root, "points.jsonl")), start.wake)
     return Orders(start, sync), start, sync
 

@@ -45,7 +45,7 @@ def begun(root: Path, **orders: Any) -> tuple[StoreWorker, Progress]:
     rank.pid, rank.running = os.getpid(), True
     start.ranks = [rank]
     if start.launch["checkpoint_path"]:
-        start.collector = Collector(start.launch)
+        start.prepared.collector = Collector(start.launch)
     start.ranks_began_s = time.monotonic() - 100
     progress = Progress(Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl")))
     return StoreWorker(start, progress), progress

@@ -40,7 +40,7 @@ def begun(root: Path, pid: int, pattern: str, **orders: Any) -> tuple[StoreWorke
     rank = Rank(0, str(root))
     rank.pid, rank.running = pid, True
     start.ranks = [rank]
-    start.collector = Collector(start.launch)
+    start.prepared.collector = Collector(start.launch)
     progress = Progress(Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl")))
     return StoreWorker(start, progress), progress
 
@@ -78,8 +78,8 @@ def test_what_another_node_writes_into_its_own_directory_is_told(tmp_path: Path)
     """Shards of node 1 were missing in each checkpoint of a gang without a shared directory, without any message."""
     write(tmp_path / "work" / "model_1.txt", "put back")
     start = Startup(str(tmp_path), launch(tmp_path, nodes=2, node_index=1, checkpoint_path="model_*.txt"), Wake())
-    start.collector = Collector(start.launch)
-    start.collector.prime()
+    start.prepared.collector = Collector(start.launch)
+    start.prepared.collector.prime()
     it = StoreWorker(start, Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))))
     it.finish()
     deadline(lambda: it.idle, "a look")

@@ -38,7 +38,7 @@ class Attempt:
     def __init__(self, start: Startup) -> None:
         launch, ranks = start.launch, start.ranks
         self._start = start
-        self._sync = start.talk()
+        self._sync = start.contact.sync()
         self._outbox = self._sync.outbox
         pattern = patterns.of_launch(launch, self._outbox)
         progress = Progress.of_launch(self._outbox, launch, patterns.named(launch, pattern))
@@ -59,7 +59,7 @@ class Attempt:
             self._watch()
             if self._orders.removed:
                 return  # the record is not needed, and the path may belong to another attempt now
-            self._end.ran_s = time.monotonic() - (self._start.ranks_began_s or self._start.began_s)
+            self._end.ran_s = time.monotonic() - self._start.runs_since_s
             self._sampler.system.end()
             self._output.read_rest()
             if self._children.well:
@@ -67,7 +67,8 @@ class Attempt:
             self._wait_for_peers()
             self._children.finish_commands()
             self._store_rest()
-            self._end.run = self._start.mlflow.reports if self._start.mlflow is not None else []
+            mlflow = self._start.prepared.mlflow
+            self._end.run = mlflow.reports if mlflow is not None else []
         if self._environment is not None:
             self._environment.finish()
             self._end.environment = self._environment.digest
@@ -76,7 +77,7 @@ class Attempt:
         self._end.warned = list(self._outbox.warned.values())
         ended = outcome.ended(self._start, self._end, self._output.outputs, self._output.progress)
         try:
-            exit_record.write(self._start.directory, {**ended, "home": self._start.launch.get("home", "")})
+            exit_record.write(self._start.directory.path, {**ended, "home": self._start.launch.get("home", "")})
         except OSError as error:  # then the server's record is the only one
             sys.stderr.write(f"the record of the end could not be written: {error}\n")
         self._sync.send_points()
@@ -90,12 +91,12 @@ class Attempt:
         if not start.ranks:
             return
         if launch["nodes"] > 1:
-            peers.record(start.directory, start.ranks)
-        if launch["nodes"] > 1 and launch["node_index"] == 0 and start.rendezvous is not None:
-            address, port = start.rendezvous
+            peers.record(start.directory.path, start.ranks)
+        if launch["nodes"] > 1 and launch["node_index"] == 0 and start.prepared.rendezvous is not None:
+            address, port = start.prepared.rendezvous
             self._outbox.report("rendezvous", address=address, port=port)
             self._sync.start_sender()
-        restored = start.restored
+        restored = start.prepared.restored
         self._outbox.report(
             "started",
             restored=restored.id if restored else None,
@@ -140,8 +141,9 @@ class Attempt:
         alive_s = now_s - (self._start.ranks_began_s or now_s)
         if alive_s >= TELL_S:
             self._sync.start_sender()
-            if self._start.mlflow is not None:
-                self._start.mlflow.open(self._start.directory, self._start.restored.step if self._start.restored else None)
+            mlflow, restored = self._start.prepared.mlflow, self._start.prepared.restored
+            if mlflow is not None:
+                mlflow.open(self._start.directory.path, restored.step if restored else None)
         if alive_s >= POLL_S:
             self._sync.start_poller()
         if alive_s >= FIRST_S:
@@ -197,7 +199,7 @@ class Attempt:
         """The current state; called from the threads that send."""
         return {
             "at_s": round(time.monotonic(), 3),
-            "running_s": round(time.monotonic() - (self._start.ranks_began_s or self._start.began_s), 3),
+            "running_s": round(time.monotonic() - self._start.runs_since_s, 3),
             "step": self._output.progress.last_step,
             **self._sampler.current(with_devices),
         }

@@ -30,8 +30,8 @@ class ProgramOutput:
     """The output of an agent's program. Its points and steps go to `progress`, its checkpoints and artifacts to the store."""
 
     def __init__(self, start: Startup, pattern: Optional[Search], progress: Progress, store_worker: StoreWorker) -> None:
-        self._outbox = start.talk().outbox
-        self._mlflow = start.mlflow
+        self._outbox = start.contact.sync().outbox
+        self._mlflow = start.prepared.mlflow
         self._store_worker = store_worker
         self.progress = progress
         sinks: list[tuple[Rank, Progress | RoleProgress]] = [(rank, progress) for rank in start.ranks]

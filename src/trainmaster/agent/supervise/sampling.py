@@ -33,7 +33,7 @@ class Sampler:
         self._children = children
         self._usage = usage.Usage(None if launch["cgroup"] else launch["memory_bytes"])
         self._devices = usage.Devices(launch["devices"])
-        self._recorder = process_tree.Recorder(os.path.join(start.directory, names.TREE))
+        self._recorder = process_tree.Recorder(start.directory.file(names.TREE))
         first = start.ranks[0].number if start.ranks else 0
         self.system = System(sync.outbox, self._usage, self._devices, first)
         self.inactivity = Inactivity(launch["job"], sync.outbox, output.outputs, output.progress, self._devices.busy)

@@ -39,12 +39,13 @@ class StoreWorker:
 
     def __init__(self, start: Startup, progress: Progress) -> None:
         self._launch = start.launch
-        self._restored = start.restored
-        self._collector = self._with_reports(start.collector) if start.collector is not None else None
+        collector = start.prepared.collector
+        self._restored = start.prepared.restored
+        self._collector = self._with_reports(collector) if collector is not None else None
         self._wake = start.wake
         self._ranks = start.ranks
         self._progress = progress
-        self._peers = Peers(start.directory, start.launch)
+        self._peers = Peers(start.directory.path, start.launch)
         self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._busy = 0
@@ -52,7 +53,7 @@ class StoreWorker:
         self._warned_elsewhere = False
         self._overlooked: Optional[Overlooked] = None
         self._look_due_s = 0.0
-        self._began_s = time.time() - (time.monotonic() - (start.ranks_began_s or start.began_s))
+        self._began_s = time.time() - (time.monotonic() - start.runs_since_s)
         self._next_scan_s = time.monotonic() + _SCAN_S
         self.results: deque[tuple[str, dict[str, Any]]] = deque()
         self._uploader: Optional[Uploader] = None
