@@ -65,7 +65,7 @@ def told(it: StoreWorker, topic: str = "checkpoint pattern") -> list[str]:
 
 def later(it: StoreWorker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What it tells at the next look of its loop that is due."""
-    monkeypatch.setattr(it, "_look_due_s", 0.0)
+    monkeypatch.setattr(it._scans, "_look_due_s", 0.0)
     it.watch(time.monotonic())
     return told(it)
 

@@ -12,12 +12,11 @@ from agents import agent as begun
 from launches import launch, write
 from waiting import deadline
 
-from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints import collect, peers
 from trainmaster.agent.checkpoints.collect import Collector
+from trainmaster.agent.checkpoints.peers import Peers
 from trainmaster.agent.processes.process_tree import open_for_writing
 from trainmaster.agent.processes.rank import Rank
-from trainmaster.agent.supervise import peers
-from trainmaster.agent.supervise.peers import Peers
 from trainmaster.wire.processes import boot_id, start_ticks
 
 MAPS = """

@@ -134,7 +134,7 @@ def test_looks_go_on_when_a_rank_of_several_is_done(tmp_path: Path) -> None:
         it, _ = begun(root, os.getpid(), "model_*.txt")
         done = Rank(1, str(root))
         done.exit_code, done.stopped_by_us = code, stopped
-        it._ranks.append(done)
+        it._scans._start.ranks.append(done)
         write(root / "work" / "model_40.txt", "no format")
         if counts:
             looks(it, 3)
@@ -209,7 +209,7 @@ def test_a_look_that_fails_is_not_the_last(tmp_path: Path, capfd: pytest.Capture
                 raise OverflowError("Python int too large to convert to C long")
             return scan(self, *looked)
 
-    it._collector = Stumbling(launch(tmp_path, checkpoint_path="model_*.json"))
+    it._scans._collector = Stumbling(launch(tmp_path, checkpoint_path="model_*.json"))
     looks(it, 2)
     write(tmp_path / "work" / "model_40.json", "[1, 2]")
     looks(it, 4)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 import time
 
+from trainmaster.agent.checkpoints import peers
 from trainmaster.agent.environment.detect import EnvironmentRecorder
 from trainmaster.agent.metrics import patterns
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.metrics.system_metrics import FIRST_S
 from trainmaster.agent.processes import spawn
-from trainmaster.agent.supervise import exit_record, outcome, peers
+from trainmaster.agent.supervise import exit_record, outcome
 from trainmaster.agent.supervise.children import Children
 from trainmaster.agent.supervise.orders import Orders
 from trainmaster.agent.supervise.program_output import READ_MAX_S, ProgramOutput
