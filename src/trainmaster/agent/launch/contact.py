@@ -56,7 +56,7 @@ class Contact:
     def check_everything(self) -> None:
         """As `check_stopped`, and orders of the server too. Orders other than stop stay queued. Raises: wake.Stopped."""
         self.check_stopped()
-        if self._sync is not None and any(order.get("order") == "stop" for order in list(self._sync.orders)):
+        if self._sync is not None and any(order.get("order") == "stop" for order in list(self._sync.answers.orders)):
             raise Stopped
 
     def wait_for(self, label: str, since_s: float) -> None:

@@ -47,11 +47,11 @@ class Attempt:
         self._output = ProgramOutput(start, pattern, progress, self._store_worker)
         self._children = Children(start, self._outbox)
         self._sampler = Sampler(start, self._sync, self._children, self._output)
-        self._orders = Orders(start, self._sync)
+        self._orders = Orders(start, self._sync.answers)
         self._environment = EnvironmentRecorder(launch) if ranks else None
         self._end = outcome.End()
         self._output.due_s = self._sampler.due_s = time.monotonic() + TELL_S
-        self._sync.heartbeat = self._heartbeat  # last, because other threads call it
+        self._sync.heartbeat.state = self._heartbeat  # last, because other threads call it
 
     def run(self) -> None:
         """Supervise the ranks to their end, write the exit record, report it."""

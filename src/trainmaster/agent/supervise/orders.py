@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from trainmaster.agent.launch.attempt_directory import AttemptDirectory
     from trainmaster.agent.launch.start import Startup
-    from trainmaster.agent.transport.sync import Sync
+    from trainmaster.agent.transport.sync import Answers
 
 _LOOK_S = 0.5
 
@@ -22,13 +22,13 @@ _LOOK_S = 0.5
 class Orders:
     """The main loop asks it at each turn."""
 
-    def __init__(self, start: Startup, sync: Sync) -> None:
+    def __init__(self, start: Startup, answers: Answers) -> None:
         self._directory = start.directory
         self._tombstone = _Tombstone(start.directory.file(names.STOP))
         self._checkpoints = _CheckpointRequests(start.directory, start.launch["checkpoint_interval_s"])
         self._grace_s = start.launch["grace_s"]
         self._wake = start.wake
-        self._sync = sync
+        self._answers = answers
         self.commands: list[dict[str, Any]] = []  # orders to run a command beside the ranks
         self.stopped = False
         self.removed = False  # the attempt's directory was removed
@@ -49,8 +49,8 @@ class Orders:
             if not self.removed and self._directory.removed:
                 self.removed = True
                 graces.append(self._grace_s)
-        while self._sync.orders:
-            order = self._sync.orders.popleft()
+        while self._answers.orders:
+            order = self._answers.orders.popleft()
             if order.get("order") == "stop":
                 graces.append(float(order.get("grace_s", self._grace_s)))
             elif order.get("order") == "checkpoint":

@@ -29,7 +29,7 @@ class Sampler:
 
     def __init__(self, start: Startup, sync: Sync, children: Children, output: ProgramOutput) -> None:
         launch = start.launch
-        self._sync = sync
+        self._answers = sync.answers
         self._children = children
         self._usage = usage.Usage(None if launch["cgroup"] else launch["memory_bytes"])
         self._devices = usage.Devices(launch["devices"])
@@ -53,7 +53,7 @@ class Sampler:
             size, cpu_s = used.get(rank.pid, (0, 0.0)) if rank.running else (0, 0.0)
             rank.peak_memory_bytes, rank.cpu_s = max(rank.peak_memory_bytes, size), max(rank.cpu_s, cpu_s)
         if not self._children.stopping:
-            self.inactivity.look(now_s, self.system.pids, self._sync.gang_step)
+            self.inactivity.look(now_s, self.system.pids, self._answers.gang_step)
         if self._usage.over and not self.over_memory:
             self.over_memory = True
             self._children.stop(now_s, 0.0)
