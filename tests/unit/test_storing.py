@@ -12,7 +12,7 @@ import pytest
 from launches import launch, write
 from waiting import deadline
 
-from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints import observations
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.metrics.output import RankOutput
@@ -29,8 +29,8 @@ from trainmaster.wire.processes import boot_id, start_ticks
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits that law needs, shorter: the rules are the same."""
-    monkeypatch.setattr(collect, "QUIET_S", 0.02)
-    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+    monkeypatch.setattr(observations, "QUIET_S", 0.02)
+    monkeypatch.setattr(observations, "_FRESH_NS", 0)
     monkeypatch.setattr(storing, "_SCAN_S", 0.03)
 
 

@@ -83,7 +83,7 @@ class CheckpointScans:
     def last_scan(self, well: bool) -> None:
         """Scan when every rank has ended. `well`: all have succeeded, and none of their processes had to be killed."""
         assert self._collector is not None
-        self._collector.finished = well and self._peers.ended_well
+        self._collector.observations.finished = well and self._peers.ended_well
         self._staged(self._collector.scan(self._progress.step_at, False, *self._peers.open()))
         self._collector.report_unfinished()
         self._warn_elsewhere()
@@ -103,14 +103,16 @@ class CheckpointScans:
             from trainmaster.agent.checkpoints.overlooked import Overlooked  # noqa: PLC0415 - most jobs never need it
 
             self._overlooked = Overlooked(self._start.launch, self._progress, self._began_s)
-        collected = self._collector is not None and self._collector.collected
-        text = self._overlooked.look(self._collector.advice() if collected and self._collector is not None else None, ended)
+        collector = self._collector if self._collector is not None and self._collector.collected else None
+        text = self._overlooked.look(collector.matches.advice() if collector is not None else None, ended)
         if text is not None:
             self._delivery.warn("checkpoint pattern", text)
 
     def _warn_elsewhere(self) -> None:
         """Warn once if this node's ranks write checkpoints into a directory of their own, which is not collected."""
-        found = self._collector.written_elsewhere() if self._collector is not None and not self._warned_elsewhere else None
+        if self._collector is None or self._warned_elsewhere:
+            return
+        found = self._collector.matches.written_elsewhere()
         if found is not None:
             self._warned_elsewhere = True
             node = self._start.launch["node_index"]
