@@ -56,6 +56,26 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("Test: Total time: 0:00:05 (0.5 s / it)", None),
         ("Averaged stats: class_error: 71.00  loss: 20.0000 (21.0000)", (None, {"test_class_error": 71.0, "test_loss": 21.0})),
     ],
+    "pymoo: a table of measured values under any names": [
+        ("n_gen  |  n_eval  | n_nds  |     cv_min    |      eps      |   indicator", None),
+        ("==========================================================================", None),
+        ("     1 |      100 |      3 |  5.000000E-01 |             - |             -", (1, {"n_eval": 100, "n_nds": 3, "cv_min": 0.5})),
+        (
+            "     2 |      200 |      5 |  2.500000E-01 |  0.1250000000 |         ideal",
+            (2, {"n_eval": 200, "n_nds": 5, "cv_min": 0.25, "eps": 0.125}),
+        ),
+    ],
+    "DEAP's logbook": [
+        ("gen\tnevals\tavg    \tstd    \tmin\tmax", None),
+        ("0  \t300   \t50.9   \t4.97   \t37 \t65 ", (0, {"nevals": 300, "avg": 50.9, "std": 4.97, "min": 37, "max": 65})),
+    ],
+    "Flower: a heading names the round": [
+        ("INFO :      [ROUND 1]", (1, {})),
+        ("INFO :      fit progress: (1, 1.8, {'accuracy': 0.41}, 5.1)", (None, {"accuracy": 0.41})),
+        ("=== Round 2 of 3 ===", (2, {})),
+        ("Starting round 3 with 4 clients", None),
+        ("Round 3: done", None),
+    ],
     "COCO's summary": [
         (" Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all | maxDets=100 ] = 0.410", (None, {"AP": 0.41})),
         (" Average Precision  (AP) @[ IoU=0.50      | area=   all | maxDets=100 ] = 0.610", (None, {"AP50": 0.61})),

@@ -1,11 +1,14 @@
 """What a reproduction says of data: equal only if the original read what was recorded of it."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
 from trainmaster.model.job import Job, Trouble
 from trainmaster.model.spec import DataVersion
-from trainmaster.server.record.reproduction import equal_data, unequal_data
+from trainmaster.server.record.reproduction import _unequal_python, equal_data, unequal_data
 from trainmaster.testing import builders
+from trainmaster.wire.environment import EnvironmentRecord
 from trainmaster.wire.names import DATA_CHANGED
 
 TRAIN, VALID = (DataVersion(name, f"/d/{name}", digest * 64, True, 1, 1) for name, digest in (("train", "a"), ("valid", "b")))
@@ -40,3 +43,25 @@ def test_data_that_had_changed_and_differs_now_is_told_as_both() -> None:
     job = with_data(warned("train has changed since the submit, as seen when attempt 1 began"))
     lines = list(unequal_data(job, (replace(TRAIN, digest="c" * 64), VALID)))
     assert lines[1:] == ["data train: version aaaaaaaaaaaa, now cccccccccccc"]
+
+
+def test_what_is_there_now_but_was_not_looked_at_is_no_missing_record() -> None:
+    """From another host, the recorded version was called not recorded."""
+    job, unseen = with_data(), replace(VALID, digest=None, doubt="it cannot be read")
+    assert list(unequal_data(job, ())) == [
+        f"data {name}: version {digest * 12}, and the present one is not known here" for name, digest in (("train", "a"), ("valid", "b"))
+    ]
+    assert list(unequal_data(job, (TRAIN, unseen))) == [
+        "data valid: version bbbbbbbbbbbb, and the present one is not known here: it cannot be read"
+    ]
+    old = replace(job, data=(TRAIN, unseen))
+    assert list(unequal_data(old, (TRAIN, VALID))) == [
+        "data valid: its version was not recorded, so it cannot be compared: it cannot be read"
+    ]
+
+
+def test_a_python_that_is_gone_is_told_as_such_and_not_as_another_version(tmp_path: Path) -> None:
+    """`Python: 3.11.2, now 3` was said of an interpreter that had been deleted."""
+    record = {"python": {"path": str(tmp_path / "bin/python3"), "version": "3.11.2"}, "packages": {"numpy": "2.0"}, "editable": []}
+    (told,) = _unequal_python(cast("EnvironmentRecord", record), {})
+    assert told == f"Python: {tmp_path}/bin/python3 is not there any more, so neither its version nor its packages can be compared"

@@ -165,11 +165,24 @@ def test_a_checkpoint_that_names_no_step_gets_the_one_printed_before_it_was_writ
 def test_a_checkpoint_before_the_first_step_says_when_it_was_saved(tmp_path: Path) -> None:
     it, _ = begun(tmp_path, os.getpid(), "ckpt.json")
     checkpoint = write(tmp_path / "work" / "ckpt.json", '{"w": 1}')
-    os.utime(checkpoint, (it._began_s + 5.0, it._began_s + 5.0))
+    os.utime(checkpoint, (it._scans.began_s + 5.0, it._scans.began_s + 5.0))
     looks(it, 1)
     deadline(lambda: bool(it.results), "the checkpoint")
     ((kind, fields),) = it.results
     assert (kind, fields["step"], fields["after_s"], "saved_s" in fields) == ("staged", None, 5.0, False)
+
+
+@pytest.mark.parametrize(("saved_s", "moved_s"), [(-5.0, 0.0), (5.0, -3600.0), (5.0, 3600.0)])
+def test_when_a_checkpoint_was_saved_is_not_told_if_nobody_knows_it(tmp_path: Path, saved_s: float, moved_s: float) -> None:
+    """One of an earlier attempt was "saved less than 0.1 s after" this one began; a clock set forward added an hour."""
+    it, _ = begun(tmp_path, os.getpid(), "ckpt.json")
+    it._scans._clock_s -= moved_s
+    checkpoint = write(tmp_path / "work" / "ckpt.json", '{"w": 1}')
+    os.utime(checkpoint, (it._scans.began_s + saved_s, it._scans.began_s + saved_s))
+    looks(it, 1)
+    deadline(lambda: bool(it.results), "the checkpoint")
+    ((kind, fields),) = it.results
+    assert (kind, fields["step"], "after_s" in fields, "saved_s" in fields) == ("staged", None, False, False)
 
 
 def test_steps_are_remembered_by_time(tmp_path: Path) -> None:

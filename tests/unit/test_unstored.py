@@ -1,9 +1,11 @@
 """Checkpoints that are not in the store: what is reported, and how a restart on the same node uses them."""
 
 import errno
+import json
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,37 @@ def refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
         patch.setattr(stage, "stage", failing(errno.EIO))
         look(made)
     return orders
+
+
+@pytest.mark.parametrize("step", [120, None])
+def test_the_step_of_one_that_could_not_be_stored_stays_as_it_was_known(
+    tmp_path: Path, step: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name has no step. The next attempt called the step exact, and then stored it without one."""
+    orders = launch(tmp_path, checkpoint_path="out/last.bin")
+    made, told = collector(orders)
+    write(tmp_path / "work" / "out" / "last.bin", "weights")
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "stage", failing(errno.ENOSPC))
+        for _ in range(2):
+            assert made.scan(lambda _: step, True, frozenset()) == []
+    place = "with out/last.bin" if step is None else "at about step 120"
+    assert told[0].endswith(f"; a restart begins {place} if it is on this node again")
+    again = launch(tmp_path, checkpoint_path="out/last.bin", attempt=2)
+    found = restore(again)
+    assert (found.step, found.marks()) == (step, {} if step is None else {"approximate": True})
+    began_s = time.time()
+    made, _ = collector(again)
+    (stored,) = [one for _ in range(2) for one in made.scan(lambda _: None, True, frozenset())]
+    assert (stored["step"], stored["approximate"], stored.get("saved_s", 0.0) < began_s) == (step, True, True)
+
+
+def test_a_note_of_an_older_agent_does_not_make_a_step_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = refused(tmp_path, monkeypatch)
+    assert not restore({**orders, "attempt": 2}).approximate
+    note = Path(f"{orders['work']}.unstored.json")
+    note.write_text(json.dumps({name: value for name, value in json.loads(note.read_text()).items() if name != "approximate"}))
+    assert restore({**orders, "attempt": 2}).marks() == {"approximate": True}
 
 
 @pytest.mark.parametrize("why", ["written to", "overtaken", "a later attempt", "another job", "a gang"])

@@ -18,7 +18,8 @@ from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CheckpointSpec, GpuChoice, Resources
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery.resumption import Evidence, Word
-from trainmaster.server.views.resources import advice, attempt_view, counted_anew, notes, pending_job, starting_text
+from trainmaster.server.views.job_notes import advice, counted_anew, notes, without_steps
+from trainmaster.server.views.resources import attempt_view, pending_job, starting_text
 from trainmaster.testing.builders import job, placed
 
 ATTEMPT = Attempt(1, Allocation(()), 0.0, (NodeRun(),))
@@ -49,6 +50,21 @@ def test_steps_that_fall_back_within_an_attempt_are_told() -> None:
     assert counted_anew(replace(job(), attempt=shown)) == counted_anew(job()) == []
     (told,) = counted_anew(replace(job(), attempt=replace(shown, progress=Progress((1, 2, 3), 50, fell_to=1))))
     assert told.startswith("its steps fell back to 1 within an attempt: the later value of a metric at a step replaces")
+
+
+def test_a_restart_that_succeeds_without_a_step_is_told() -> None:
+    """`Experiment already exists`, and exit code 0: the work of the attempt before was not done."""
+    killed, done = replace(ATTEMPT, progress=Progress((1, 2, 3), 120)), replace(ATTEMPT, number=2, ran_s=2.4)
+    ended = replace(job(), state=State.SUCCEEDED)
+    (told,) = without_steps(ended, [killed, done])
+    assert told == (
+        "attempt 2 ended with exit code 0 after 2.4 s; no step was read of it and it saved no checkpoint, "
+        "and attempt 1 had come to step 120: see in tm logs whether the work was done"
+    )
+    assert without_steps(replace(ended, state=State.RUNNING), [killed, done]) == []
+    assert without_steps(ended, [killed, replace(done, progress=Progress((121,), 400))]) == []
+    assert without_steps(replace(ended, checkpoints=(Checkpoint("0002-00001", None, 2, ()),)), [killed, done]) == []
+    assert without_steps(ended, [ATTEMPT, done]) == without_steps(ended, [done]) == []
 
 
 @pytest.mark.parametrize(
@@ -129,25 +145,29 @@ def test_a_checkpoint_without_a_step_says_when_it_was_saved_and_from_where_its_a
         for n, report in enumerate(reports, start=1):
             assert take_report(batch, AgentKey("train-1", number, 0), {"n": n, **report}) is None
 
-    def again(number: int, restored: str, step: int | None) -> str:
+    def again(number: int, restored: str, step: int | None, **more: object) -> str:
         ended = {"kind": "ended", "n": 0, "ranks": [], "launch_error": None, "over_memory": False, "memory_limit_bytes": None}
         told(number - 1, {**ended, "peak_memory_bytes": 0, "port_in_use": False, "last_step": None, "first_step": None, "ran_s": 1.0})
         batch.record("train-1", AttemptEnded(number - 1, Verdict(Action.RESTART, State.QUEUED, "again")))
         batch.record("train-1", Placed(number, it.attempt.allocation if it.attempt else Allocation(()), (restored,)))
-        told(number, {"kind": "started", "restored": restored, "step": step, "bad": []})
+        told(number, {"kind": "started", "restored": restored, "step": step, "bad": [], **more})
         resumed = batch.world.jobs["train-1"].attempt
         assert resumed is not None
         return resumed_line(attempt_view(batch.world.jobs["train-1"], resumed, None))
 
-    def saved(number: int, after_s: float) -> None:
+    def saved(number: int, **more: object) -> None:
         staged = {"id": f"{number:04d}-00001", "step": None, "digest": "d" * 64, "files": 1, "bytes": 1, "parts_expected": 1}
-        told(number, {"kind": "staged", **staged, "after_s": after_s, "n": 2})
+        told(number, {"kind": "staged", **staged, **more, "n": 2})
 
     assert again(2, "0001-00001", 99) == "given step 99"
-    saved(2, 5.0)
+    saved(2, after_s=5.0)
     assert again(3, "0002-00001", None) == "given checkpoint 0002-00001, saved 5 s after attempt 2 was given step 99"
     third = batch.world.jobs["train-1"].attempt
     assert third is not None
     assert (third.resumed_from_step, third.resumed_about) == (99, True)
-    saved(3, 70.0)
+    saved(3, after_s=70.0)
     assert again(4, "0003-00001", None) == "given checkpoint 0003-00001, saved 1 min 10 s after attempt 3 was given step 99"
+    saved(4)  # the clock was set meanwhile
+    assert again(5, "0004-00001", None) == "given checkpoint 0004-00001, whose step is not known"
+    assert again(6, "work:last.bin", 120) == "given step 120"  # complete, and not in the store
+    assert again(7, "work:last.bin", 120, approximate=True) == "given about step 120"

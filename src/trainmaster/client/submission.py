@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from trainmaster.client.api import Client, Row, new_key, server_known
+from trainmaster.client.checks.programs import check_programs
 from trainmaster.client.code_copy.gather import Gathered, gather, pack_zip
 from trainmaster.client.code_copy.git import Differ, Patch, recorded
 from trainmaster.client.code_copy.listing import MIB, git_state
@@ -265,6 +266,7 @@ def pack(draft: Draft) -> Prepared:
     else:
         include, exclude = (code_paths(draft.directory, key) for key in ("include", "exclude"))
         gathered = gather(draft.directory, None, _own(draft.spec), include, exclude)
+        check_programs(draft.spec, gathered.left_out)
         code, git, patch = _code(gathered), (gathered.git_commit, gathered.git_dirty), gathered.git_patch
     place = {**origin(draft.directory, git), **recorded(str(draft.directory), git[0], patch)}
     installed = of_job_in_place if draft.in_place else editable_outside

@@ -160,6 +160,8 @@ class NodeStarted:
     bad: tuple[str, ...] = ()  # checkpoints that failed verification before it
     report: int = 0  # the agent's report number; its exit record may repeat the report
     environment: str | None = None  # digest of the environment, if an earlier job recorded it
+    approximate: bool = False  # that step is, as the agent knows of a checkpoint that is not in the store
+    unread: bool = False  # not all of it was read from the store, because equal files were in place
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ class CheckpointStaged:
     parts_expected: int = 1
     approximate: bool = False
     report: int = 0
-    at_least: int | None = None  # if the step is unknown: the step that its attempt resumed from
+    at_least: int | None = None  # if the step is unknown: the step that its attempt was given
     after_s: float | None = None  # if the step is unknown: when it was saved, in seconds since the ranks started
     progress: Progress | None = None  # what the program had shown by then
     name: str = ""  # its path in the work directory; "" for one of the SDK

@@ -185,6 +185,7 @@ class NodeRun:
     environment: str | None = None  # SHA-256 of its recorded environment (`wire.environment`); None: not known yet
     declared_lost: str | None = None  # who declared its node lost; stays whatever is declared of the node later
     ended_s: float | None = None  # when its end was recorded: orders the ends in a gang, whose clocks do not compare
+    unread: bool = False  # not all of its part of the restored checkpoint was read from the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,8 @@ class Attempt:
     restored: str | None = None  # id of the restored checkpoint
     resumed_from_step: int | None = None
     resumed_about: bool = False  # that step is approximate: the last one printed before the checkpoint was written, or a bound
-    resumed_saved: SavedAfter | None = None  # of a checkpoint without a step: `resumed_from_step` is then a lower bound
+    # Of a checkpoint without a step. `resumed_from_step` is then the step that its attempt had been given:
+    resumed_saved: SavedAfter | None = None
     given: Progress | None = None  # what the program had shown when the restored checkpoint was saved
     progress: Progress | None = None  # what it has shown in this attempt, before its end
     saved_step: int | None = None  # of the first checkpoint that it saved, if that step is exact

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from trainmaster.agent.checkpoints.candidate_files import Candidate
     from trainmaster.agent.checkpoints.sdk_parts import SdkParts
+    from trainmaster.agent.checkpoints.unstored import UnstoredCheckpoint
     from trainmaster.agent.files.globs import Glob
     from trainmaster.agent.files.stage import Check
     from trainmaster.wire.launch import Launch
@@ -38,6 +39,7 @@ class Collector:
         self.unstored = Unstored(launch)
         self.matches = Matches(launch, self.unstored.waits)
         self.observations = Observations(launch["work"])
+        self._left: Optional[UnstoredCheckpoint] = None  # complete when this attempt began, and not in the store
         self._counter = 0
         self._sdk: Optional[SdkParts] = None
         self.start_early: Callable[[str], Optional[Check]] = lambda identifier: None  # starts an upload during staging
@@ -48,15 +50,20 @@ class Collector:
         self.matches.note_elsewhere()
         if not launch["in_place"] and launch["attempt"] == 1 and not launch["resume"]:
             return  # a fresh work directory has no checkpoints
-        unstored = find_unstored(launch)
+        self._left = find_unstored(launch)
         for candidate in self.matches.candidates():
-            if unstored is not None and (candidate.key, candidate.state) == (unstored.key, unstored.state):
+            if self._is_left(candidate):
                 self.observations.complete_from_before(candidate)
             else:
                 self.observations.commit(candidate)
                 self.matches.was_there(candidate)
         if self.matches.glob is not None:
             self.matches.learn_pointers(self.matches.glob)
+
+    def _is_left(self, candidate: Candidate) -> bool:
+        """Whether it is what an earlier attempt saved and could not store."""
+        left = self._left
+        return left is not None and (candidate.key, candidate.state) == (left.key, left.state)
 
     @property
     def collected(self) -> bool:
@@ -115,7 +122,7 @@ class Collector:
 
         check = completeness.CompletenessCheck(glob, candidate, evidence == "format")
         work = self._launch["work"]
-        step = step_at(candidate.written_s) if candidate.step is None else candidate.step
+        step = self._step_of(candidate, step_at)
         sources = [stage.Source(os.path.join(work, path), path, signed) for path, signed in candidate.state]
         try:
             links = tuple(links_below(work, candidate.directories))
@@ -139,6 +146,11 @@ class Collector:
         self.observations.commit(candidate)
         self.unstored.stored(candidate.key, step, candidate.step is None)
         return [staged if step is not None else {**staged, "saved_s": candidate.written_s}]
+
+    def _step_of(self, candidate: Candidate, step_at: StepAt) -> Optional[int]:
+        if candidate.step is None and self._left is not None and self._is_left(candidate):
+            return self._left.step  # this attempt has printed nothing of the time at which it was saved
+        return step_at(candidate.written_s) if candidate.step is None else candidate.step
 
     def _identifier(self) -> str:
         """The next free id of this attempt in the store. Unfinished parts of earlier attempts are removed."""

@@ -8,8 +8,10 @@ a private copy: for a file that changes while it is read, a proof means nothing.
 A program may write anything, so time and memory are bounded by the file's size. A file that would need more is unproven.
 """
 
+import errno
 import json
 import os
+import stat
 import struct
 from typing import BinaryIO, List, NamedTuple, Optional, Tuple
 
@@ -40,16 +42,21 @@ _TORN = Verdict(None, True)
 
 
 def is_database(path: str) -> bool:
-    """Whether it is a database of SQLite, or the log beside one. Its program finds it whole after a crash."""
+    """Whether it is a database of SQLite, or the log beside one. Its program finds it whole after a crash.
+
+    Raises: OSError if it cannot be read now, as on a disk that fails: then it may be one.
+    """
     for end in ("-wal", "-shm", "-journal"):
         path = path[: -len(end)] if path.endswith(end) else path
     try:
-        if not os.path.isfile(path):  # a pipe would have to be waited for
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would have to be waited for
             return False
         with open(path, "rb") as file:
             return file.read(16) == b"SQLite format 3\0"
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP):
+            return False
+        raise
 
 
 def proof(path: str) -> Optional[str]:

@@ -51,7 +51,7 @@ def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
 
 def unsettled(work: str, candidate: Candidate, held: list[str]) -> str:
     """Why a checkpoint is not complete, and what to do. `held`: its files that the ranks have open."""
-    if any(is_database(os.path.join(work, path)) for path, _ in candidate.state):
+    if any(_is_database(os.path.join(work, path)) for path, _ in candidate.state):
         return "it is a database, which its program writes all the time and finds whole after a crash; leave --checkpoint out"
     why = "the program has it open all the time" if held else "it kept changing, or was not seen unchanged"
     busy = held[0] if held else max(candidate.state, key=lambda one: one[1][3])[0]
@@ -61,6 +61,13 @@ def unsettled(work: str, candidate: Candidate, held: list[str]) -> str:
     wanted = pattern_of(max(others)[1])
     told = f"{why}: {printable(busy)} is {'open' if held else 'its newest file'}"
     return f"{told}; if that is a log and no part of it, write --checkpoint {shlex.quote(printable(wanted))}"
+
+
+def _is_database(path: str) -> bool:
+    try:
+        return is_database(path)
+    except OSError:
+        return False  # the advice is the general one
 
 
 def apart(found: list[Candidate]) -> Optional[str]:

@@ -56,6 +56,7 @@ _ROUND = re.compile(
     r":? {1,2}(?=[A-Za-z\"'%][^:=]{0,80}[:=])"
     r"|(\d{1,12}): {1,2}(?=[A-Za-z][^:=]{0,80}[:=])"
 )
+_HEADING = re.compile(r"[\W_]{0,40}(?:round|generation|episode)[ :#]{1,3}\d{1,12}(?: ?(?:/|of) ?\d{1,12})?[\W_]{0,40}\Z", re.I)
 _VALUE = re.compile(
     rf"(?<=[ :=>\[('\"])({NUMBER})(?:/(\d{{1,12}})(?: ?\( {{0,2}}(\d{{1,3}}(?:\.\d{{1,6}})?) ?%\))?)?"
     r"(?=%?\.{0,3}(?:[\s;|)\]}'\"<>(•]|,(?!\d)|$)|: |[+±])"
@@ -114,11 +115,8 @@ class Counter:
         self.rank = BATCH if self.word == "batch" else RANKS.get(self.word, RANKS.get(self.word.rpartition("_")[2], STEP))
         self.count = int(digits.replace(",", ""))
         self.total = int(total) if total else 0
-
-    @property
-    def alone(self) -> bool:
-        """Whether it counts as progress where no value is beside it."""
-        return self.word in ALONE or (self.rank == BATCH and self.total > 0)
+        self.alone = self.word in ALONE or (self.rank == BATCH and self.total > 0)
+        # `alone`: it counts as progress where no value is beside it
 
 
 class Pair:
@@ -140,6 +138,8 @@ def counters(text: str) -> list[Counter]:
     found = [Counter(match[1], match[2], match[3], match.start(2)) for match in islice(_STEP.finditer(lowered), _COUNTERS_MAX)
              if not _of_another(f" {lowered[max(0, match.start() - 60) : match.start()]}".rstrip(" '\""))]  # fmt: skip
     found = [one for one in found if one.word != "epochs" or one.total]  # of how many
+    if len(found) == 1 and not found[0].alone:
+        found[0].alone = _HEADING.match(text) is not None  # [ROUND 3]
     at_epoch = _AT_EPOCH.match(text)
     train = _TRAIN.match(text) or _SETS.match(text) or at_epoch
     if train is not None:

@@ -30,7 +30,8 @@ _BAR = re.compile(r": {1,2}\d{1,3}%\|")
 _THIN_BAR = re.compile(r": {1,2}\d{1,3}% [━─╸╺]")  # Ultralytics, after the last column
 _COMMENT = re.compile(r"\A {0,2}# {0,2}(?=[A-Za-z])")
 _SHORT = ("e", "#")  # of spaCy
-_COUNTS = {**RANKS, "e": EPOCH, "#": 1}
+_COUNTS = {**RANKS, "e": EPOCH, "#": 1, **dict.fromkeys(("n_gen", "gen"), RANKS["generation"])}
+_OF_VALUES = {"n_gen", "nevals"}  # in headers of pymoo and DEAP, whose columns are what was measured, whatever their names
 _CLASS, _ALL = "class", "all"  # Ultralytics: one row per class, the first one for all of them
 _COUNT = re.compile(r"(\d{1,15})(?:/\d{1,15})?\Z")
 _COCO = re.compile(
@@ -119,7 +120,7 @@ class Columns:
         gaps = _GAP.search(text.strip()) is not None
         names = [name.strip() for name in (_GAP.split(text) if gaps else text.split()) if name.strip()]
         named = len(names) > 1 and all(map(_NAME.match, names)) and not any(map(_VALUED.search, names))
-        if not named or not any(map(measured, names)):
+        if not named or not (any(map(measured, names)) or not _OF_VALUES.isdisjoint(names)):
             return False
         self._names, self._lines = [_balanced(name.replace(" ", "_")) for name in names], 0
         self._spans = []

@@ -104,6 +104,7 @@ class Attempt:
             step=restored.step if restored else None,
             bad=list(restored.bad) if restored else [],
             environment=self._environment.digest if self._environment else None,
+            **(restored.marks() if restored else {}),
         )
         anew = launch["attempt"] > 1 and launch["node_index"] == 0 and not launch["in_place"]
         if anew and launch["checkpoint_path"] and (restored is None or restored.id is None):

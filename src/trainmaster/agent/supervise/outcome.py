@@ -72,6 +72,7 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
         "warned": end.warned,
         "restored": restored.id if restored else None,
         "restored_step": restored.step if restored else None,
+        **({f"restored_{mark}": value for mark, value in restored.marks().items()} if restored else {}),
         "bad": list(restored.bad) if restored else [],
         "doubted": list(restored.doubted) if restored else [],
         "environment": end.environment,

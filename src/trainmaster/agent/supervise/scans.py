@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from trainmaster.agent.checkpoints.peers import Peers
 from trainmaster.agent.metrics.progress import LONG_S
@@ -20,18 +21,21 @@ if TYPE_CHECKING:
     from trainmaster.agent.metrics.progress import Progress
     from trainmaster.agent.transport.delivery import Delivery
 
+_CLOCK_MOVED_S = 1.0  # it was set: a slow correction changes both clocks
+
 
 class CheckpointScans:
-    """The checkpoints of one agent. `began_s`: when its ranks began, in seconds since the epoch.
+    """The checkpoints of one agent.
 
     The main loop asks what is due. All else is called in the store's thread.
     """
 
-    def __init__(self, start: Startup, progress: Progress, delivery: Delivery, began_s: float) -> None:
+    def __init__(self, start: Startup, progress: Progress, delivery: Delivery) -> None:
         self._start = start
         self._progress = progress
         self._delivery = delivery
-        self._began_s = began_s
+        self._clock_s = time.time() - time.monotonic()
+        self.began_s = self._clock_s + start.runs_since_s  # when the ranks began, in seconds since the epoch
         self._peers = Peers(start.directory.path, start.launch)
         self._overlooked: Optional[Overlooked] = None
         self._look_due_s = 0.0
@@ -102,7 +106,7 @@ class CheckpointScans:
         if self._overlooked is None:
             from trainmaster.agent.checkpoints.overlooked import Overlooked  # noqa: PLC0415 - most jobs never need it
 
-            self._overlooked = Overlooked(self._start.launch, self._progress, self._began_s)
+            self._overlooked = Overlooked(self._start.launch, self._progress, self.began_s)
         collector = self._collector if self._collector is not None and self._collector.collected else None
         text = self._overlooked.look(collector.matches.advice() if collector is not None else None, ended)
         if text is not None:
@@ -127,8 +131,7 @@ class CheckpointScans:
         if restored is not None and restored.id is not None:
             from trainmaster.agent.checkpoints.unstored import at_step  # noqa: PLC0415  # loaded with the collector
 
-            about = any(point["approximate"] for point in self._start.launch["resume"] if point["id"] == restored.id)
-            collector.unstored.begins = at_step(restored.step, about, restored.id)
+            collector.unstored.begins = at_step(restored.step, restored.approximate, restored.id)
         collector.unstored.tell = lambda text: self._delivery.warn("checkpoint", text)
         collector.unstored.lost = lambda name, why: self._delivery.not_kept("checkpoint", name, why)
         collector.start_early = self._delivery.start_early
@@ -137,5 +140,9 @@ class CheckpointScans:
     def _staged(self, parts: list[dict[str, Any]]) -> None:
         for part in parts:
             if "saved_s" in part:  # its step is not known
-                part["after_s"] = round(max(0.0, part.pop("saved_s") - self._began_s), 1)
+                after_s = part.pop("saved_s") - self.began_s
+                moved_s = time.time() - time.monotonic() - self._clock_s
+                # One from before this attempt was saved by an earlier one; if the clock was set, nobody knows when.
+                if after_s >= 0.0 and abs(moved_s) < _CLOCK_MOVED_S:
+                    part["after_s"] = round(after_s, 1)
             self._delivery.deliver("staged", {**part, "progress": self._progress.evidence.record()})

@@ -34,9 +34,8 @@ class StoreWorker:
     def __init__(self, start: Startup, progress: Progress) -> None:
         self._launch = start.launch
         self._wake = start.wake
-        self._began_s = time.time() - (time.monotonic() - start.runs_since_s)
         self._delivery = Delivery(start.launch, start.wake)
-        self._scans = CheckpointScans(start, progress, self._delivery, self._began_s)
+        self._scans = CheckpointScans(start, progress, self._delivery)
         self._work: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._busy = 0  # calls that are queued or running
@@ -142,6 +141,6 @@ class StoreWorker:
 
     def _warn_tracked(self) -> None:
         """Warn if other ranks than rank 0 logged through MLflow's client."""
-        text = logged_elsewhere(self._launch, self._began_s)
+        text = logged_elsewhere(self._launch, self._scans.began_s)
         if text:
             self._delivery.warn(f"mlflow of n{self._launch['node_index']}", text)

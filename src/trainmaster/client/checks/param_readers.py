@@ -5,10 +5,10 @@ them. Reads a bounded part of the code copy.
 """
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainmaster.client.checks.command_words import commands, module_files, words
 from trainmaster.client.code_copy.gather import Gathered
 from trainmaster.errors import UsageError
 from trainmaster.model.options.placeholders import Command, mentions_reader, names_in
@@ -24,7 +24,7 @@ def reads_params(spec: Mapping[str, Any], gathered: Gathered | None) -> bool | N
     False only if the program is part of the code copy, and no file of the copy mentions where parameters are read from. What
     is linked instead of copied is data or installed packages.
     """
-    if spec.get("python") is not None or any(mentions_reader(one) for one in _commands(spec)):
+    if spec.get("python") is not None or any(mentions_reader(one) for one in commands(spec)):
         return True
     if gathered is None:
         return None
@@ -43,7 +43,7 @@ def reads_params(spec: Mapping[str, Any], gathered: Gathered | None) -> bool | N
         except OSError:
             complete = False
     paths = {entry["path"] for entry in entries if entry["type"] == "file"}
-    return False if complete and all(_is_inside(one, paths) for one in _commands(spec)[:1]) else None
+    return False if complete and all(_is_inside(one, paths) for one in commands(spec)[:1]) else None
 
 
 def check_set(spec: Mapping[str, Any], wanted: Sequence[str], reads: bool | None) -> list[str]:
@@ -51,7 +51,7 @@ def check_set(spec: Mapping[str, Any], wanted: Sequence[str], reads: bool | None
 
     Raises: UsageError for one that nothing reads.
     """
-    used = frozenset[str]().union(*(names_in(one) for one in _commands(spec)))
+    used = frozenset[str]().union(*(names_in(one) for one in commands(spec)))
     left = [name for name in wanted if name not in used]
     if not left or reads:
         return []
@@ -62,30 +62,6 @@ def check_set(spec: Mapping[str, Any], wanted: Sequence[str], reads: bool | None
     raise UsageError(f"nothing would read the parameter {name!r}", f"{use}   only to record it: --add-param {name}=…")
 
 
-def _commands(spec: Mapping[str, Any]) -> list[Command]:
-    """The commands of the ranks (first) and roles, as far as they are valid: the server validates the spec."""
-    roles = spec.get("roles")
-    below = roles.values() if isinstance(roles, Mapping) else ()
-    written = [spec.get("command"), *(one.get("command") if isinstance(one, Mapping) else one for one in below)]
-    return [one if isinstance(one, str) else tuple(map(str, one)) for one in written if isinstance(one, str | list | tuple)]
-
-
 def _is_inside(command: Command, paths: set[str]) -> bool:
     """Whether a command runs a script of the code copy: `python train.py`, `./run.sh`, `python -m package.train`."""
-    return any(word.removeprefix("./") in paths or _module(word) & paths for word in _words(command))
-
-
-def _words(command: Command) -> Iterator[str]:
-    if not isinstance(command, str):
-        yield from command
-        return
-    try:
-        yield from shlex.split(command)
-    except ValueError:  # an open quote
-        yield from command.split()
-
-
-def _module(word: str) -> set[str]:
-    """The files that `python -m word` would run."""
-    path = word.replace(".", "/")
-    return {f"{path}.py", f"{path}/__main__.py"}
+    return any(word.removeprefix("./") in paths or module_files(word) & paths for word in words(command))

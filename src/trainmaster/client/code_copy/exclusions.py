@@ -13,6 +13,8 @@ from trainmaster.home import Home
 
 CREDENTIALS = "credentials may be in it"
 EXCLUDED = "excluded in trainmaster.toml"
+_MATCHES, _BESIDE = "the job writes", "beside what the job writes"
+WRITTEN = (_MATCHES, _BESIDE)  # so begins why a path of the job's own, or beside it, is left out
 
 
 def set_private_aside(listing: Listing, include: Iterable[str]) -> None:
@@ -74,10 +76,10 @@ def _written(path: str, globs: Mapping[str, Glob], homes: Mapping[str, str]) -> 
     for pattern, glob in globs.items():
         if glob.owns(path):
             match = next(part for part in _beginnings(path) if glob.owns(part))
-            return Aside(match, f"the job writes {pattern!r}", notable=glob.step(match) is None)
+            return Aside(match, f"{_MATCHES} {pattern!r}", notable=glob.step(match) is None)
     for home, pattern in homes.items():
         if lies_in(path, (home,)):
-            return Aside(path, f"beside what the job writes, {pattern!r}", notable=True)
+            return Aside(path, f"{_BESIDE}, {pattern!r}", notable=True)
     return None
 
 

@@ -12,7 +12,7 @@ from trainmaster.wire.names import DATA_CHANGED
 _NAMED_MAX = 3
 
 
-def not_compared(jobs: Sequence[Job], records: Mapping[str, EnvironmentRecord | None] = MappingProxyType({})) -> list[str]:
+def not_compared(jobs: Sequence[Job], records: Mapping[str, EnvironmentRecord] = MappingProxyType({})) -> list[str]:
     """Each as a clause with its reason: `data train of a-1: it is at a URL`. `records`: id -> what its attempt ran in."""
     found: dict[str, list[str]] = {}
     for job in jobs:
@@ -45,7 +45,8 @@ def _of(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     variables = {**job.origin.variables, **job.spec.environment.variables}
     if variables.get("PYTHONPATH"):
         yield f"what PYTHONPATH leads to: {text(variables['PYTHONPATH'])}"
-    yield from (f"variable {name}: it is a credential" for name in sorted(variables) if is_secret_variable(name))
+    doubt = "its name may be that of a credential"
+    yield from (f"variable {name}: {doubt}" for name in sorted(variables) if is_secret_variable(name))
     if job.attempt is not None and len(job.attempt.nodes) > 1:
         yield "packages and machines of its other nodes: only those of the first are compared"
     if job.attempt is not None and job.attempt.number > 1:

@@ -1,15 +1,13 @@
 """Formats jobs, attempts, nodes and events as JSON values. Pure, and the only place that defines these formats."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from trainmaster.lifecycle.effects import grace_s
 from trainmaster.model import redaction
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import CancelJob, HoldJob, ReleaseJob, SubmitJob
-from trainmaster.model.job import Action, Attempt, Job, NodePhase, State, StopFor
+from trainmaster.model.job import Action, Attempt, Job, NodePhase, State
 from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Node, NodeShare
 from trainmaster.model.options.placeholders import unread
@@ -18,30 +16,13 @@ from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery import resumption
 from trainmaster.scheduling.words import length
-from trainmaster.wire.names import ENV_TRACKER, STALLED, SYSTEM
+from trainmaster.server.views import job_notes
+from trainmaster.wire.names import STALLED, SYSTEM
 
 View = dict[str, Any]
 Points = Mapping[str, tuple[int | None, float, float]]  # metric name -> step, value, time_s
 
 WAITING = "waiting for the control process"
-_TELLING = {  # known last lines of a failure -> advice; `python` is the interpreter that ran
-    re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'"): (
-        "{python} has no module {name!r}: install it there, or name another Python (--python); "
-        "for a file of your own, tm plan lists what goes along"
-    ),
-    re.compile(
-        r"bash: line \d+: (?P<name>\S+\.py): command not found"
-    ): "a script is started by its interpreter: python {name}",
-    re.compile(r"bash: line \d+: (?P<name>\S+): command not found"): (
-        "{name!r} is not on the job's PATH: install it, or submit from where it is on the PATH"
-    ),
-    re.compile(r"bash: line \d+: (?P<name>\S+): Permission denied"): (
-        "{name} is not executable: run `chmod +x {name}`, or start it with its interpreter, such as `python {name}`"
-    ),
-    re.compile(r"(?:\S*/)?python[^\s/:]*: can't open file '(?P<name>[^']+)': \[Errno 2\]"): (
-        "there is no {name}: check the name; tm plan lists what goes along"
-    ),
-}
 _SOON_S = 30.0  # a start that takes longer shows its duration
 _NODES_SHOWN = 8  # nodes listed that have not started
 _AFTER = {Action.RESTART: "restarted", Action.REQUEUE: "requeued"}
@@ -153,7 +134,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
         "logged": {"params": redaction.values(job.run_params), "tags": redaction.values(job.run_tags)},
         "work": [] if StorageKind.WORK in job.removed else list(work),
         "troubles": trouble_views(job),
-        "notes": [*notes(job, seen), *counted_anew(job), *removed(job), *job.not_kept, *own_tracker(job), *advice(job)],
+        "notes": job_notes.all_of(job, numbered, seen),
     }
 
 
@@ -277,37 +258,6 @@ def last_step(job: Job, points: Points) -> int | None:
     return max((o.last_step for o in outcomes if o is not None and o.last_step is not None), default=None)
 
 
-def notes(job: Job, seen: Mapping[int, resumption.Evidence]) -> list[str]:
-    """What to do about an attempt that began again although it was given a checkpoint. One note: a restart repeats it."""
-    again = [(number, found) for number, found in seen.items() if found.word is resumption.Word.AGAINST]
-    taken = job.spec.checkpoint.resume_arguments
-    advice = (
-        "checkpoint.resume_arguments were added to its command: "
-        "it may count its steps from the beginning with the checkpoint loaded"
-        if taken
-        else "if the program takes the checkpoint as an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
-    )
-    return [
-        f"attempt {number} was given a checkpoint, but {', and '.join(found.because)}; {advice}" for number, found in again[-1:]
-    ]
-
-
-def counted_anew(job: Job) -> list[str]:
-    """A note if the steps began again within the attempt, as those of folds or of several models do."""
-    fell_to = resumption.progress_of(job.attempt).fell_to if job.attempt is not None else None
-    told = f"its steps fell back to {fell_to} within an attempt: the later value of a metric at a step replaces the earlier one"
-    return [f"{told}; the output has all"] if fell_to is not None else []
-
-
-def own_tracker(job: Job) -> list[str]:
-    """A note if the program's tracking calls go elsewhere, because of its environment variables."""
-    place = job.spec.environment.variables.get(ENV_TRACKER)
-    if not place:
-        return []
-    shown = redaction.text(place)
-    return [f"what the program logs through mlflow goes to {shown}, as environment.variables says, and is not in this record"]
-
-
 def starting_text(job: Job, reason: str, now_s: float) -> str:
     """`starting since 4 min: building the environment from requirements.txt; its limit for this is 30 min`."""
     since_s = now_s - job.attempt.placed_s if job.attempt is not None else 0.0
@@ -327,25 +277,6 @@ def _not_begun(job: Job) -> str:
     return f": {len(nodes) - len(late)} of {len(nodes)} nodes have begun, not yet {', '.join(late[:_NODES_SHOWN])}" + (
         "" if len(late) <= _NODES_SHOWN else ", …"
     )
-
-
-def removed(job: Job) -> list[str]:
-    """Which of the job's data was removed."""
-    return [f"removed to make room, by {job.removed_by}: its {', '.join(job.removed)}"] if job.removed else []
-
-
-def advice(job: Job) -> list[str]:
-    """What to expect of a stop, or advice for a failure with known last lines."""
-    if job.state is State.STOPPING and job.stopping_for not in (StopFor.FAILURE, StopFor.START):
-        allowed_s = grace_s(job)
-        return [f"it was told to save and end; what still runs {allowed_s:g} s after that is killed"] if allowed_s else []
-    lines = job.failure.last_lines if job.failure is not None else ()
-    python = job.spec.environment.python or "the Python that ran it"
-    for line in reversed(lines):
-        for telling, told in _TELLING.items():
-            if found := telling.match(line):
-                return [told.format(python=python, name=found["name"])]
-    return []
 
 
 def node_view(node: Node, jobs: Sequence[Job]) -> View:

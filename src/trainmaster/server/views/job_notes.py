@@ -1,0 +1,101 @@
+"""The notes of `tm show`: what a person should know of a job besides its state and its warnings, and advice. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from trainmaster.lifecycle.effects import grace_s
+from trainmaster.model import redaction
+from trainmaster.model.job import Attempt, Job, State, StopFor
+from trainmaster.recovery import resumption
+from trainmaster.scheduling.words import length
+from trainmaster.wire.names import ENV_TRACKER
+
+_TELLING = {  # known last lines of a failure -> advice; `python` is the interpreter that ran
+    re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'"): (
+        "{python} has no module {name!r}: install it there, or name another Python (--python); "
+        "for a file of your own, tm plan lists what goes along"
+    ),
+    re.compile(
+        r"bash: line \d+: (?P<name>\S+\.py): command not found"
+    ): "a script is started by its interpreter: python {name}",
+    re.compile(r"bash: line \d+: (?P<name>\S+): command not found"): (
+        "{name!r} is not on the job's PATH: install it, or submit from where it is on the PATH"
+    ),
+    re.compile(r"bash: line \d+: (?P<name>\S+): Permission denied"): (
+        "{name} is not executable: run `chmod +x {name}`, or start it with its interpreter, such as `python {name}`"
+    ),
+    re.compile(r"(?:\S*/)?python[^\s/:]*: can't open file '(?P<name>[^']+)': \[Errno 2\]"): (
+        "there is no {name}: check the name; tm plan lists what goes along"
+    ),
+}
+
+
+def all_of(job: Job, attempts: Sequence[Attempt], seen: Mapping[int, resumption.Evidence]) -> list[str]:
+    """All notes of a job. `attempts`: all, in order. `seen`: what is known of how they resumed, by their numbers."""
+    began = [*notes(job, seen), *without_steps(job, attempts), *counted_anew(job)]
+    return [*began, *removed(job), *job.not_kept, *own_tracker(job), *advice(job)]
+
+
+def notes(job: Job, seen: Mapping[int, resumption.Evidence]) -> list[str]:
+    """What to do about an attempt that began again although it was given a checkpoint. One note: a restart repeats it."""
+    again = [(number, found) for number, found in seen.items() if found.word is resumption.Word.AGAINST]
+    taken = job.spec.checkpoint.resume_arguments
+    advice = (
+        "checkpoint.resume_arguments were added to its command: "
+        "it may count its steps from the beginning with the checkpoint loaded"
+        if taken
+        else "if the program takes the checkpoint as an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
+    )
+    return [
+        f"attempt {number} was given a checkpoint, but {', and '.join(found.because)}; {advice}" for number, found in again[-1:]
+    ]
+
+
+def without_steps(job: Job, attempts: Sequence[Attempt]) -> list[str]:
+    """A note if a restarted job succeeded and shows no work after the restart: some programs find their directory and end."""
+    if job.state is not State.SUCCEEDED or len(attempts) < 2:
+        return []
+    last, before = attempts[-1], [one for one in attempts[:-1] if resumption.progress_of(one).last_step is not None]
+    if not before or resumption.progress_of(last).steps or any(one.attempt == last.number for one in job.checkpoints):
+        return []
+    ran = "" if last.ran_s is None else f" after {length(last.ran_s)}"
+    reached = resumption.progress_of(before[-1]).last_step
+    return [
+        f"attempt {last.number} ended with exit code 0{ran}; no step was read of it and it saved no checkpoint, "
+        f"and attempt {before[-1].number} had come to step {reached}: see in tm logs whether the work was done"
+    ]
+
+
+def counted_anew(job: Job) -> list[str]:
+    """A note if the steps began again within the attempt, as those of folds or of several models do."""
+    fell_to = resumption.progress_of(job.attempt).fell_to if job.attempt is not None else None
+    told = f"its steps fell back to {fell_to} within an attempt: the later value of a metric at a step replaces the earlier one"
+    return [f"{told}; the output has all"] if fell_to is not None else []
+
+
+def own_tracker(job: Job) -> list[str]:
+    """A note if the program's tracking calls go elsewhere, because of its environment variables."""
+    place = job.spec.environment.variables.get(ENV_TRACKER)
+    if not place:
+        return []
+    shown = redaction.text(place)
+    return [f"what the program logs through mlflow goes to {shown}, as environment.variables says, and is not in this record"]
+
+
+def removed(job: Job) -> list[str]:
+    """Which of the job's data was removed."""
+    return [f"removed to make room, by {job.removed_by}: its {', '.join(job.removed)}"] if job.removed else []
+
+
+def advice(job: Job) -> list[str]:
+    """What to expect of a stop, or advice for a failure with known last lines."""
+    if job.state is State.STOPPING and job.stopping_for not in (StopFor.FAILURE, StopFor.START):
+        allowed_s = grace_s(job)
+        return [f"it was told to save and end; what still runs {allowed_s:g} s after that is killed"] if allowed_s else []
+    lines = job.failure.last_lines if job.failure is not None else ()
+    python = job.spec.environment.python or "the Python that ran it"
+    for line in reversed(lines):
+        for telling, told in _TELLING.items():
+            if found := telling.match(line):
+                return [told.format(python=python, name=found["name"])]
+    return []
