@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from launches import launch, resume_point, tree, write
 
-from trainmaster.agent.checkpoints import collect, sdk_parts, unstored
+from trainmaster.agent.checkpoints import observations, sdk_parts, unstored
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.agent.checkpoints.restore import Restored, restore
 from trainmaster.agent.checkpoints.sdk_parts import SdkParts
@@ -27,8 +27,8 @@ from trainmaster.wire.launch import Launch
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits that law needs, shorter: the rules are the same."""
-    monkeypatch.setattr(collect, "QUIET_S", 0.0)
-    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+    monkeypatch.setattr(observations, "QUIET_S", 0.0)
+    monkeypatch.setattr(observations, "_FRESH_NS", 0)
     monkeypatch.setattr(sdk_parts, "PAUSES_S", (0.001, 0.001))
 
 
@@ -284,7 +284,7 @@ def test_a_directory_nested_too_deep_is_told_and_keeps_no_other_checkpoint(tmp_p
     places = [nested(tmp_path / "work" / name, depth) for name, depth in (("ck-1", 1100), ("ck-2", 2500), ("deep", 2500))]
     try:
         write(tmp_path / "work" / "ck-3" / "w.bin", "whole")
-        made.finished = True
+        made.observations.finished = True
         assert look(made) == [("0001-00001", 3)]
         made.report_unfinished()
         assert any("ck-1 is not in the store" in text and "nested more than 500 directories deep" in text for text in told)
@@ -316,7 +316,7 @@ def test_a_directory_of_which_not_all_can_be_read_is_no_checkpoint(
 ) -> None:
     """R6: without what is in it the rest looked like the whole, and was committed."""
     monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)
-    monkeypatch.setattr(collect, "_LACKING_QUIET_S", 0.0)
+    monkeypatch.setattr(observations, "_LACKING_QUIET_S", 0.0)
     made, told = collector(launch(tmp_path, checkpoint_path="ckpt-*"))
     write(tmp_path / "work" / "ckpt-1" / "model.bin", "weights")
     write(tmp_path / "work" / "ckpt-1" / "deep" / "optimizer.bin", "moments")
