@@ -230,9 +230,9 @@ def through(code: int) -> RankEnd:
 @pytest.mark.parametrize(
     ("end", "more", "cause", "message"),
     [
-        (through(137), {}, Cause.KILLED, "rank 0 exited with code 137: a child process was killed by SIGKILL, not by us (the kernel does so when memory is short)"),
-        (through(143), {}, Cause.KILLED, "rank 0 exited with code 143: a child process was killed by SIGTERM, not by us"),
-        (through(139), {}, Cause.CRASH, "rank 0 exited with code 139: a child process crashed with SIGSEGV; not restarted: " + UNSEEN),
+        (through(137), {}, Cause.KILLED, "rank 0 exited with code 137, as after SIGKILL (the kernel does so when memory is short)"),
+        (through(143), {}, Cause.KILLED, "rank 0 exited with code 143, as after SIGTERM"),
+        (through(139), {}, Cause.CRASH, "rank 0 exited with code 139, as after SIGSEGV; not restarted: " + UNSEEN),
         (RankEnd(0, signal=6, last_lines=("terminate called after throwing an instance of 'c10::Error'", "  what():  bad")), {}, Cause.CRASH, "rank 0 crashed with SIGABRT: c10::Error: bad; not restarted: " + UNSEEN),
         (RankEnd(0, signal=11, last_lines=("Fatal Python error: Segmentation fault",)), {}, Cause.CRASH, "rank 0 crashed with SIGSEGV; not restarted: " + UNSEEN),
         (through(130), {}, Cause.PROGRAM, "rank 0 exited with code 130; not restarted: " + UNSEEN),
@@ -241,7 +241,7 @@ def through(code: int) -> RankEnd:
     ],
 )  # fmt: skip
 def test_a_kill_is_known_through_a_shell_and_by_the_kernel_s_own_count(end: RankEnd, more: dict[str, Any], cause: Cause, message: str) -> None:
-    """R23: exit code 137 was blamed on the program, without an explanation."""
+    """R23: exit code 137 was blamed on the program, without an explanation. But who exits with 143 need not have had a signal."""
     failure = verdict_of(ended(of(end, **more)), Random(0)).failure
     assert failure is not None
     assert (failure.cause, failure.message) == (cause, message)

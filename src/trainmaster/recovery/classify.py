@@ -75,7 +75,7 @@ def _first_of_node(outcome: Outcome) -> RankEnd | None:
 
 
 def _signal(rank: RankEnd) -> int | None:
-    """The signal that ended the rank, or a child whose shell reports it as an exit code (137 is SIGKILL)."""
+    """The signal that ended the rank, or that its exit code stands for (137 is SIGKILL in a shell)."""
     return rank.signal if rank.signal is not None else _SHELL_CODES.get(rank.exit_code or 0)
 
 
@@ -103,13 +103,14 @@ def _of_end(rank: RankEnd, outcome: Outcome) -> Failure:
         told = f"{rank.label} exited with code {rank.exit_code}" + (f": {said}" if said else "")
         return _of_rank(Cause.PROGRAM, told + _of_outside(rank.outside), rank)
     name = SIGNAL_NAMES.get(number, f"signal {number}")
-    through = "" if rank.signal is not None else f"exited with code {rank.exit_code}: a child process "
+    # The exit code of a shell whose child had the signal, or the program's own: nobody can tell.
+    by_code = "" if rank.signal is not None else f"exited with code {rank.exit_code}, as after {name}"
     if number in _OWN_DOING:
         said = rank.raised or raised(rank.last_lines, rank.exit_code)
         told = f": {said}" if said is not None and not said.startswith(_FATAL) else ""
-        return _of_rank(Cause.CRASH, f"{rank.label} {through}crashed with {name}{told}", rank)
-    why = "" if number != _KILL else _FOR_MEMORY if outcome.killed_for_memory else _PERHAPS if through else ""
-    return _of_rank(Cause.KILLED, f"{rank.label} {through}was killed by {name}, not by us{why}", rank)
+        return _of_rank(Cause.CRASH, f"{rank.label} {by_code or f'crashed with {name}'}{told}", rank)
+    why = "" if number != _KILL else _FOR_MEMORY if outcome.killed_for_memory else _PERHAPS if by_code else ""
+    return _of_rank(Cause.KILLED, f"{rank.label} {by_code or f'was killed by {name}, not by us'}{why}", rank)
 
 
 def _of_outside(path: str | None) -> str:
