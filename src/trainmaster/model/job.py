@@ -1,6 +1,6 @@
 """A job and its attempts: the life-cycle state, and all data that decisions about it need."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from trainmaster.model.checkpoints import Checkpoint, SavedAfter
@@ -109,7 +109,7 @@ class Outcome:
     roles: tuple[RankEnd, ...] = ()  # programs beside the ranks
     launch_lines: tuple[str, ...] = ()  # output of a failed preparation program
     killed_for_memory: bool = False  # the kernel killed in its cgroup for lack of memory, under its own limit or not
-    failed_ago_s: float = 0.0  # time from its first rank's failure to this record, on that node's monotonic clock
+    failed_ago_s: float = 0.0  # time from its first rank's failure to the record of its end; 0: none failed, or unknown
     declared_lost: str | None = None  # who declared the node lost; nothing else is known then
     bad: tuple[str, ...] = ()  # checkpoints whose digest differed at restore
     doubted: tuple[str, ...] = ()  # checkpoints that could not be read at restore
@@ -121,6 +121,10 @@ class Outcome:
         """Whether every rank exited 0, and every role too unless we stopped it."""
         well = all(r.exit_code == 0 for r in self.ranks) and all(r.exit_code == 0 or r.stopped_by_us for r in self.roles)
         return well and not self.lost and self.launch_error is None and self.machine_error is None
+
+    def recorded_later(self, waited_s: float) -> "Outcome":
+        """It, as it is recorded that long after the agent told it."""
+        return replace(self, failed_ago_s=self.failed_ago_s + waited_s) if self.failed_ago_s > 0 else self
 
 
 @dataclass(frozen=True, slots=True)
