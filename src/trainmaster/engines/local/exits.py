@@ -78,6 +78,7 @@ def _rank(rank: Mapping[str, Any]) -> RankEnd:
         peak_memory_bytes=int(rank["peak_memory_bytes"]),
         cpu_s=float(rank["cpu_s"]),
         role=_text(rank.get("role")),
+        outside=_text(rank.get("outside")),
         raised=_text(rank.get("raised")),
     )
 
