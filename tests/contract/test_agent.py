@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from agents import Agent, agent, gone
+from launches import launch
 from waiting import deadline
 
 from trainmaster.agent.launch.start import Startup
@@ -45,7 +46,7 @@ def test_a_job_of_a_moment(tmp_path: Path) -> None:
         "kind": "ended", "n": 0, "home": "", "launch_error": None, "machine_error": None, "launch_lines": [], "roles": [], "over_memory": False, "memory_limit_bytes": None, "port_in_use": False,
         "last_step": 3, "first_step": 3, "staged": [], "kept": [], "not_kept": [], "warned": [], "run": [], "restored": None,
         "killed_for_memory": False, "failed_ago_s": 0.0,
-        "restored_step": None, "bad": [], "doubted": [], "unread": "",
+        "restored_step": None, "bad": [], "doubted": [], "unread": "", "terminated": False,
         "progress": {"steps": [3], "last_step": 3, "fell_to": None, "first": {"loss": 0.5}, "last": {"loss": 0.5},
                      "epoch_first": None, "epoch_steps": None, "sdk": None},
         "ranks": [{
@@ -159,6 +160,7 @@ def test_stop_gives_the_grace_it_says(tmp_path: Path) -> None:
         it.stop(20.0)
         record = it.ended()
     assert (ends(record), record["ranks"][0]["last_lines"]) == ([(0, 0, None, True)], ["ready", "saved"])
+    assert record["terminated"] is False, "we sent it"
     assert (tmp_path / "sdk.flags").read_bytes() == b"1\0"
 
 
@@ -227,7 +229,8 @@ def test_a_plain_term_stops_with_the_launch_s_grace(tmp_path: Path) -> None:
     with agent(tmp_path, IGNORES_TERM, grace_s=0.3) as it:
         it.printed("ready")
         it.send(signal.SIGTERM)
-        assert ends(it.ended()) == [(0, None, 9, True)]
+        record = it.ended()
+    assert (ends(record), record["terminated"]) == ([(0, None, 9, True)], True)
 
 
 def test_stopped_before_it_started(tmp_path: Path) -> None:
@@ -235,6 +238,14 @@ def test_stopped_before_it_started(tmp_path: Path) -> None:
     with agent(tmp_path, "touch ran") as it:
         record = it.ended()
     assert (record["ranks"], record["launch_error"], (tmp_path / "work" / "ran").exists()) == ([], None, False)
+    assert record["terminated"] is False
+
+
+def test_a_plain_term_before_the_ranks_run_is_told(tmp_path: Path) -> None:
+    start = Startup(str(tmp_path), launch(tmp_path), Wake())
+    start.wake.terminated = True
+    start.make()
+    assert (start.ranks, start.error, start.machine_error, start.terminated) == ([], None, None, True)
 
 
 def test_daemons_do_not_outlive_the_attempt(tmp_path: Path) -> None:

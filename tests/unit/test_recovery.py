@@ -213,6 +213,43 @@ def test_a_kill_on_one_node_explains_the_failures_of_others_whenever_their_agent
     assert judged(gang((order[0], killed), (order[1], closed))) == RESTARTED
 
 
+BY_TERM = "the agent on node0 had SIGTERM or SIGINT, not from us: a shutdown of the machine sends it, or a person"
+STOPPED = replace(OK, stopped_by_us=True)
+
+
+@pytest.mark.parametrize(
+    ("job", "cause", "message"),
+    [
+        (ended(of(STOPPED, terminated=True)), Cause.KILLED, BY_TERM),  # it saved and exited 0
+        (ended(of(replace(KILLED, signal=15, stopped_by_us=True), terminated=True)), Cause.KILLED, BY_TERM),
+        (ended(Outcome(terminated=True)), Cause.KILLED, BY_TERM),  # before its ranks ran
+        (gang((20.0, of(STOPPED, terminated=True)), (10.0, of(FAILED, failed_ago_s=1.0))), Cause.KILLED, BY_TERM),
+        (ended(of(FAILED, STOPPED, terminated=True, last_step=3)), Cause.PROGRAM, "rank 0 exited with code 1: ValueError: 3"),
+        (ended(of(STOPPED)), Cause.KILLED, "its ranks were stopped, and its agent does not say why"),
+        (
+            ended(of(STOPPED), of(STOPPED), stopping_for=StopFor.FAILURE, reason="its nodes restored different checkpoints"),
+            Cause.MACHINE,
+            "its nodes restored different checkpoints",
+        ),
+    ],
+)
+def test_no_agent_is_told_lost_that_told_its_end(job: Job, cause: Cause, message: str) -> None:
+    """`tm show` said "agent lost: running" after `docker stop`."""
+    verdict = verdict_of(job, Random(0))
+    assert verdict.action is Action.RESTART
+    assert verdict.failure is not None
+    assert (verdict.failure.cause, verdict.failure.message) == (cause, message)
+
+
+def test_a_gang_ends_with_the_agent_that_was_told_to_end() -> None:
+    """Its rank had saved and exited 0, so the other node waited for it until its collective timed out."""
+    share = NodeShare("a", "127.0.0.1", 1.0)
+    job, _ = apply(None, "x-1", Submitted(1, JobSpec("true"), Origin(), CodeCopy(), 1.0), 1.0)
+    for event in (Placed(1, Allocation((share, share))), NodeStarted(1, 0), NodeStarted(1, 1), NodeEnded(1, 0, of(STOPPED, terminated=True))):
+        job, _ = apply(job, "x-1", event, 2.0)
+    assert (job.state, job.stopping_for) == (State.STOPPING, StopFor.FAILURE)
+
+
 @given(st.floats(0.0, 1e6), st.floats(0.0, 1e6))
 def test_of_two_nodes_programs_the_one_that_failed_first_is_blamed(began_s: float, other_began_s: float) -> None:
     """R14: node 1 failed 8 s before node 0, but its end was recorded later, since its last checkpoint took time."""

@@ -115,12 +115,13 @@ class Outcome:
     doubted: tuple[str, ...] = ()  # checkpoints that could not be read at restore
     progress: Progress | None = None  # None: from an agent of an older version
     unread: str = ""  # why output was not read or searched: steps may be missing
+    terminated: bool = False  # the agent had SIGTERM or SIGINT, not from us, so its ranks were stopped or not started
 
     @property
     def clean(self) -> bool:
         """Whether every rank exited 0, and every role too unless we stopped it."""
         well = all(r.exit_code == 0 for r in self.ranks) and all(r.exit_code == 0 or r.stopped_by_us for r in self.roles)
-        return well and not self.lost and self.launch_error is None and self.machine_error is None
+        return well and not self.lost and not self.terminated and self.launch_error is None and self.machine_error is None
 
     def recorded_later(self, waited_s: float) -> "Outcome":
         """It, as it is recorded that long after the agent told it."""

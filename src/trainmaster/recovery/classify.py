@@ -18,12 +18,13 @@ _SHELL_CODES = {128 + number: number for number in (4, 6, 7, 8, 9, 11, 15)}  # a
 _KILL = 9
 _FOR_MEMORY = ": the kernel counted an out-of-memory kill; use less, or request more (--memory)"
 _PERHAPS = " (the kernel does so when memory is short)"
+_SHUTDOWN = ": a shutdown of the machine sends it, or a person"
 _FATAL = "Fatal Python error"  # says no more than the signal
 _EXPLAINS_WITHIN_S = 1.0  # a kill this soon after the first failure is the cause: the other ranks of a gang fail with it
 
 
 def classify(attempt: Attempt) -> Failure | None:
-    """Why the attempt failed; None if every rank exited 0 by itself or nothing ran."""
+    """Why the attempt failed; None if every rank exited 0 by itself, or no agent knows why ranks were stopped."""
     outcomes = [n.outcome for n in attempt.nodes if n.outcome is not None]
     for outcome in outcomes:
         if outcome.over_memory:
@@ -37,19 +38,28 @@ def classify(attempt: Attempt) -> Failure | None:
             cause = Cause.LAUNCH
             return Failure(cause, f"could not be started: {outcome.launch_error}", last_lines=outcome.launch_lines)
     blamed = first_failing(attempt)
-    killed = blamed is not None and _from_outside(blamed[0])
-    for index, node in enumerate(attempt.nodes):
-        if node.outcome is not None and node.outcome.lost and not killed:
-            host = attempt.allocation.shares[index].node
-            if node.outcome.declared_lost is not None:
-                return Failure(Cause.NODE_LOST, node.outcome.declared_lost)
-            return Failure(Cause.AGENT_LOST, f"the agent on {host} is gone without an exit record")
+    if blamed is None or not _from_outside(blamed[0]):
+        for index, node in enumerate(attempt.nodes):
+            failure = None if node.outcome is None else _of_agent(node.outcome, attempt.allocation.shares[index].node)
+            if failure is not None:
+                return failure
     if blamed is None:
         return None
     rank, outcome = blamed
     if any(o.port_in_use for o in outcomes) and all(o.last_step is None for o in outcomes):
         return _of_rank(Cause.RENDEZVOUS, f"{rank.label} found its rendezvous port taken", rank)
     return _of_end(rank, outcome)
+
+
+def _of_agent(outcome: Outcome, host: str) -> Failure | None:
+    """The failure if the agent itself was ended from outside: that explains what the rest of the gang does then."""
+    if outcome.declared_lost is not None and outcome.lost:
+        return Failure(Cause.NODE_LOST, outcome.declared_lost)
+    if outcome.lost:
+        return Failure(Cause.AGENT_LOST, f"the agent on {host} is gone without an exit record")
+    if outcome.terminated and _first_of_node(outcome) is None:
+        return Failure(Cause.KILLED, f"the agent on {host} had SIGTERM or SIGINT, not from us{_SHUTDOWN}")
+    return None
 
 
 def first_failing(attempt: Attempt) -> tuple[RankEnd, Outcome] | None:

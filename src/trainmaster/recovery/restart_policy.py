@@ -34,7 +34,7 @@ def verdict_of(job: Job, rng: Random) -> Verdict:
     if job.stopping_for is StopFor.SHRINK:
         failure = Failure(Cause.SHRUNK, job.reason)
         return Verdict(Action.REQUEUE, State.QUEUED, f"continues on fewer nodes: {job.reason}", failure=failure)
-    failure = classify(attempt) or Failure(Cause.AGENT_LOST, job.reason)
+    failure = classify(attempt) or _unexplained(job, attempt)
     if job.stopping_for is StopFor.START and failure.cause is not Cause.LAUNCH:
         failure = Failure(Cause.START_LIMIT, job.reason)
     match failure.cause:
@@ -68,6 +68,15 @@ def progressed(job: Job, attempt: Attempt) -> bool:
 def _ended_well(attempt: Attempt) -> bool:
     outcomes = [n.outcome for n in attempt.nodes]
     return all(o is not None and o.clean and not any(r.stopped_by_us for r in o.ranks) and o.ranks for o in outcomes)
+
+
+def _unexplained(job: Job, attempt: Attempt) -> Failure:
+    """The failure if ranks were stopped and no agent knows why."""
+    if any(node.lost for node in attempt.nodes):
+        return Failure(Cause.AGENT_LOST, job.reason)
+    if job.stopping_for is StopFor.FAILURE:  # its nodes restored different checkpoints
+        return Failure(Cause.MACHINE, job.reason)
+    return Failure(Cause.KILLED, "its ranks were stopped, and its agent does not say why")  # one of an older version
 
 
 def _stop(failure: Failure) -> Verdict:

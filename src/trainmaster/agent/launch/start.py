@@ -61,6 +61,7 @@ class Startup:
         self.error: Optional[str] = None  # the program or the spec cannot be started
         self.machine_error: Optional[str] = None  # this machine could not start it
         self.error_lines: list[str] = []  # output of the program that failed
+        self.terminated = False  # SIGTERM or SIGINT came without an order to stop
         self._slow: set[str] = set()  # labels of children that were reported as slow
         self._claim: Optional[master_port.Claim] = None
         self._venv: Optional[venvs.Venv] = None
@@ -93,7 +94,8 @@ class Startup:
             self.ranks = [rank for rank in started if rank.role is None]
             self.roles = [rank for rank in started if rank.role is not None]
         except Stopped:
-            return
+            if self.wake.terminated:
+                self.note_signal()
         except MachineError as error:
             self.machine_error, self.error_lines = str(error), error.lines
         except LaunchError as error:
@@ -121,6 +123,15 @@ class Startup:
             return {}
         self.mlflow = MlflowListener(self.launch["run"], self.launch["attempt"])
         return self.mlflow.variables(self.launch["environment"])
+
+    def note_signal(self) -> None:
+        """SIGTERM or SIGINT came: not from us if there is no order to stop. One that cannot be examined may be there."""
+        try:
+            os.stat(os.path.join(self.directory, names.STOP))
+        except FileNotFoundError:
+            self.terminated = True
+        except OSError:
+            return
 
     @property
     def flags_path(self) -> str:

@@ -22,6 +22,7 @@ class Orders:
     """The main loop asks it at each turn."""
 
     def __init__(self, start: Startup, sync: Sync) -> None:
+        self._start = start
         self._path = os.path.join(start.directory, names.STOP)
         self._place = start.place
         self._flags_path = start.flags_path
@@ -54,6 +55,8 @@ class Orders:
                 graces.append(grace_s)
             elif signalled and self._seen is None:
                 graces.append(self._grace_s)  # a plain SIGTERM, without a tombstone
+                if not self.stopped:
+                    self._start.note_signal()
             if not self.removed and self._is_removed():
                 self.removed = True
                 graces.append(self._grace_s)

@@ -79,6 +79,7 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
         "failed_ago_s": _failed_ago_s(start),
         "progress": progress.evidence.record(),
         "unread": _unread(end, outputs),
+        "terminated": start.terminated and (not start.ranks or any(rank.stopped_by_us for rank in start.ranks)),
     }
 
 

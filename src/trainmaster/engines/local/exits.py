@@ -33,6 +33,7 @@ def outcome(ended: Mapping[str, Any]) -> Outcome:
         doubted=tuple(str(id) for id in ended.get("doubted", ())),
         progress=Progress.of(ended.get("progress")),
         unread=str(ended.get("unread", "")),
+        terminated=bool(ended.get("terminated", False)),
     )
 
 
