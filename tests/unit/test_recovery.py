@@ -85,6 +85,8 @@ RESTARTED = (Action.RESTART, State.QUEUED, Cause.KILLED, RestartBudget.INFRASTRU
         (ended(Outcome(launch_error="no such file: trian.py")), (Action.STOP, State.FAILED, Cause.LAUNCH, RestartBudget.NONE)),
         (ended(Outcome(lost=True, machine_error="fork: no memory")), (Action.RESTART, State.QUEUED, Cause.MACHINE, RestartBudget.INFRASTRUCTURE)),
         (ended(of(FAILED, port_in_use=True)), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, RestartBudget.NONE)),
+        (ended(of(FAILED, port_in_use=True), number=9, evictions=3, shrinks=1), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, RestartBudget.NONE)),
+        (ended(of(FAILED), of(KILLED, port_in_use=True)), RESTARTED),
         (ended(of(FAILED, port_in_use=True), number=9), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, RestartBudget.INFRASTRUCTURE)),
         (ended(of(KILLED), restarts_infrastructure=20), (Action.STOP, State.FAILED, Cause.KILLED, RestartBudget.NONE)),
     ],
@@ -110,6 +112,12 @@ def test_a_failure_shows_its_last_lines_and_says_why_it_was_not_restarted() -> N
 )
 def test_no_progress_is_told_only_of_a_program_that_shows_its_progress(job: Job, told: str) -> None:
     assert verdict_of(job, Random(0)).reason == f"rank 0 exited with code 1: ValueError: 3; not restarted: {told}"
+
+
+def test_a_taken_rendezvous_port_hides_no_exception() -> None:
+    failure = verdict_of(ended(of(FAILED, port_in_use=True)), Random(0)).failure
+    assert failure is not None
+    assert failure.message == "rank 0 exited with code 1: ValueError: 3; its rendezvous port was probably taken"
 
 
 def test_output_that_could_not_be_read_is_no_lack_of_progress() -> None:

@@ -102,7 +102,7 @@ class Outcome:
     over_memory: bool = False
     memory_limit_bytes: int | None = None
     peak_memory_bytes: int = 0
-    port_in_use: bool = False  # "address in use" before the first step
+    port_in_use: bool = False  # "address in use" before the first step, perhaps of the rendezvous port
     last_step: int | None = None
     first_step: int | None = None  # of this attempt
     ran_s: float = 0.0

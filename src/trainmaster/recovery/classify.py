@@ -5,6 +5,8 @@ nodes, a kill from outside explains the failures of the others. Otherwise the fa
 by the time between the failure and its record.
 """
 
+from dataclasses import replace
+
 from trainmaster.model.job import Attempt, Cause, Failure, Outcome, RankEnd
 from trainmaster.recovery.launchers import reported
 from trainmaster.wire.exceptions import is_launcher, raised
@@ -46,9 +48,11 @@ def classify(attempt: Attempt) -> Failure | None:
     if blamed is None:
         return None
     rank, outcome = blamed
-    if any(o.port_in_use for o in outcomes) and all(o.last_step is None for o in outcomes):
-        return _of_rank(Cause.RENDEZVOUS, f"{rank.label} found its rendezvous port taken", rank)
-    return _of_end(rank, outcome)
+    failure = _of_end(rank, outcome)
+    taken = any(o.port_in_use for o in outcomes) and all(o.last_step is None for o in outcomes)
+    if taken and not _from_outside(rank):
+        return replace(failure, cause=Cause.RENDEZVOUS, message=f"{failure.message}; its rendezvous port was probably taken")
+    return failure
 
 
 def _of_agent(outcome: Outcome, host: str) -> Failure | None:

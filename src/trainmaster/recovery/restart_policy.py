@@ -44,7 +44,7 @@ def verdict_of(job: Job, rng: Random) -> Verdict:
             return _stop(failure)  # the program cannot be started: a restart would fail the same way
         case Cause.PROGRAM | Cause.CRASH:
             return _program(job, attempt, failure, rng)
-        case Cause.RENDEZVOUS if attempt.number - job.restarts_program - job.restarts_infrastructure <= _FREE_RENDEZVOUS:
+        case Cause.RENDEZVOUS if _free_restarts(job, attempt) <= _FREE_RENDEZVOUS:
             return Verdict(Action.RESTART, State.QUEUED, f"restarting: {failure.message}", 0.0, RestartBudget.NONE, failure)
         case _:
             return _infrastructure(job, failure, rng)
@@ -68,6 +68,11 @@ def progressed(job: Job, attempt: Attempt) -> bool:
 def _ended_well(attempt: Attempt) -> bool:
     outcomes = [n.outcome for n in attempt.nodes]
     return all(o is not None and o.clean and not any(r.stopped_by_us for r in o.ranks) and o.ranks for o in outcomes)
+
+
+def _free_restarts(job: Job, attempt: Attempt) -> int:
+    """How many of its attempts no budget pays for, with this one. Those that were evicted or shrunk do not count."""
+    return attempt.number - job.restarts_program - job.restarts_infrastructure - job.evictions - job.shrinks
 
 
 def _unexplained(job: Job, attempt: Attempt) -> Failure:
