@@ -16,7 +16,6 @@ from waiting import deadline
 
 from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.processes.wakeup import Wake
-from trainmaster.agent.supervise import outcome
 from trainmaster.wire.processes import own_identity, start_ticks
 
 IGNORES_TERM = "trap '' TERM; echo ready; while true; do sleep 0.1; done"
@@ -343,35 +342,6 @@ def test_the_exception_is_named_that_is_far_from_the_last_lines(tmp_path: Path) 
     with agent(tmp_path, f'python3 -u -c "{program}"') as it:
         (rank,) = it.ended()["ranks"]
     assert (rank["raised"], rank["last_lines"][:2], len(rank["last_lines"])) == ("ValueError: boom", ["[bt] stack"] * 2, 20)
-
-
-NO_PORT = "RuntimeError: [Errno 98] Address already in use"
-C10D = "The server socket has failed to bind to [::]:$MASTER_PORT (errno: 98 - Address already in use)."
-
-
-@pytest.mark.parametrize(
-    ("words", "changes", "told"),
-    [
-        (NO_PORT, {}, True),
-        (NO_PORT, {"distributed": False}, False),
-        (NO_PORT, {"node_index": 1, "nodes": 2}, False),  # rank 1 does not listen
-        (C10D, {}, True),
-        (C10D, {"distributed": False}, False),
-        ("DistNetworkError: port: $MASTER_PORT, useIpv6: false, name: EADDRINUSE, message: address already in use", {}, True),
-        ("OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 6006): address already in use", {}, False),
-        ("Error: listen EADDRINUSE: address already in use :::3000", {}, False),
-        ("listen tcp :8080: bind: address already in use", {}, False),
-        ("Address already in use\nPort 5000 is in use by another program.", {}, False),
-        ("[gloo/transport/tcp/device.cc:208] bind: Address already in use", {}, True),
-    ],
-)
-def test_a_taken_rendezvous_port_is_told_apart_from_any_other_port(tmp_path: Path, words: str, changes: dict[str, Any], told: bool) -> None:
-    """A dashboard's port that was in use gave free restarts, and hid the exception."""
-    start = Startup(str(tmp_path), launch(tmp_path, **changes), Wake())
-    start.rendezvous = ("127.0.0.1", 29513)
-    lines = words.replace("$MASTER_PORT", "29513").split("\n")
-    rank = {"rank": start.launch["node_index"], "exit_code": 1, "last_lines": lines, "error": None}
-    assert outcome._rendezvous_taken(rank, start) is told
 
 
 def test_a_taken_port_after_a_step_is_the_program_s_own(tmp_path: Path) -> None:
