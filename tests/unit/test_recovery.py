@@ -221,6 +221,30 @@ def test_a_kill_on_one_node_explains_the_failures_of_others_whenever_their_agent
     assert judged(gang((order[0], killed), (order[1], closed))) == RESTARTED
 
 
+@pytest.mark.parametrize(
+    ("stop_for", "expected"),
+    [
+        (StopFor.EVICT, (Action.RESTART, State.QUEUED, Cause.PROGRAM, RestartBudget.PROGRAM)),
+        (StopFor.SHRINK, (Action.RESTART, State.QUEUED, Cause.PROGRAM, RestartBudget.PROGRAM)),
+        (StopFor.START, (Action.RESTART, State.QUEUED, Cause.PROGRAM, RestartBudget.PROGRAM)),
+        (StopFor.LIMIT, (Action.STOP, State.FAILED, Cause.PROGRAM, RestartBudget.NONE)),
+    ],
+)
+def test_a_program_that_failed_before_it_was_to_stop_has_failed(stop_for: StopFor, expected: tuple[object, ...]) -> None:
+    """While its last checkpoint was stored, the job was evicted: that was told as its end, and no budget paid for it."""
+    job = replace(gang((160.0, of(FAILED, failed_ago_s=60.0, last_step=3))), stopping_for=stop_for, reason="reached its limit")
+    assert job.attempt is not None
+    assert judged(replace(job, attempt=replace(job.attempt, stopping_s=130.0))) == expected
+    later = verdict_of(replace(job, attempt=replace(job.attempt, stopping_s=90.0)), Random(0)).failure
+    assert later is not None
+    assert later.cause not in (Cause.PROGRAM, Cause.CRASH), "it failed because it was stopped"
+
+
+def test_a_machine_that_prevented_the_start_is_told_although_the_time_to_start_was_over() -> None:
+    job = ended(Outcome(machine_error="EIO"), Outcome(), stopping_for=StopFor.START, reason="did not start within 600 s")
+    assert judged(job) == (Action.RESTART, State.QUEUED, Cause.MACHINE, RestartBudget.INFRASTRUCTURE)
+
+
 BY_TERM = "the agent on node0 had SIGTERM or SIGINT, not from us: a shutdown of the machine sends it, or a person"
 STOPPED = replace(OK, stopped_by_us=True)
 

@@ -77,6 +77,13 @@ def first_failing(attempt: Attempt) -> tuple[RankEnd, Outcome] | None:
     return min(found, key=lambda one: one[:3])[3:] if found else None
 
 
+def failed_before(attempt: Attempt, at_s: float) -> bool:
+    """Whether a rank or role is known to have failed by itself before this time."""
+    ends = [(node.ended_s, node.outcome) for node in attempt.nodes if node.ended_s is not None and node.outcome is not None]
+    failed = [(ended_s, one) for ended_s, one in ends if one.failed_ago_s > 0 and _first_of_node(one) is not None]
+    return any(ended_s - one.failed_ago_s < at_s for ended_s, one in failed)
+
+
 def _first_of_node(outcome: Outcome) -> RankEnd | None:
     """The cause on one node: a rank killed from outside within a second of the first failure, else the first failure."""
     failing = [r for r in (*outcome.ranks, *outcome.roles) if not r.stopped_by_us and r.exit_code != 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainmaster.model.job import Action, Attempt, Cause, Failure, Job, RestartBudget, State, StopFor, Verdict
-from trainmaster.recovery.classify import classify
+from trainmaster.recovery.classify import classify, failed_before
 
 if TYPE_CHECKING:
     from random import Random
@@ -26,17 +26,25 @@ def verdict_of(job: Job, rng: Random) -> Verdict:
         return Verdict(Action.FINISH, State.CANCELLED, job.reason, failure=Failure(Cause.CANCELLED, job.reason))
     if _ended_well(attempt):
         return Verdict(Action.FINISH, State.SUCCEEDED, "every rank exited 0")
-    if job.stopping_for is StopFor.LIMIT:
-        return _stop(Failure(Cause.TIME_LIMIT, job.reason))
-    if job.stopping_for is StopFor.EVICT:
-        failure = Failure(Cause.EVICTED, job.reason)
-        return Verdict(Action.REQUEUE, State.QUEUED, f"requeued: {job.reason}", failure=failure)
-    if job.stopping_for is StopFor.SHRINK:
-        failure = Failure(Cause.SHRUNK, job.reason)
-        return Verdict(Action.REQUEUE, State.QUEUED, f"continues on fewer nodes: {job.reason}", failure=failure)
     failure = classify(attempt) or _unexplained(job, attempt)
-    if job.stopping_for is StopFor.START and failure.cause is not Cause.LAUNCH:
-        failure = Failure(Cause.START_LIMIT, job.reason)
+    own = attempt.stopping_s is not None and failed_before(attempt, attempt.stopping_s)  # its end was still being stored
+    match job.stopping_for:
+        case StopFor.LIMIT if own and failure.cause in (Cause.PROGRAM, Cause.CRASH):
+            return _stop(_because(failure, f"not restarted: it {job.reason}"))
+        case StopFor.LIMIT:
+            return _stop(Failure(Cause.TIME_LIMIT, job.reason))
+        case StopFor.EVICT if not own:
+            failure = Failure(Cause.EVICTED, job.reason)
+            return Verdict(Action.REQUEUE, State.QUEUED, f"requeued: {job.reason}", failure=failure)
+        case StopFor.SHRINK if not own:
+            failure = Failure(Cause.SHRUNK, job.reason)
+            return Verdict(Action.REQUEUE, State.QUEUED, f"continues on fewer nodes: {job.reason}", failure=failure)
+        case StopFor.START if not own and failure.cause not in (Cause.LAUNCH, Cause.MACHINE):
+            failure = Failure(Cause.START_LIMIT, job.reason)
+    return _of_failure(job, attempt, failure, rng)
+
+
+def _of_failure(job: Job, attempt: Attempt, failure: Failure, rng: Random) -> Verdict:
     match failure.cause:
         case Cause.OUT_OF_MEMORY:
             return _stop(failure)
