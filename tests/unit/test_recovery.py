@@ -95,6 +95,15 @@ def test_each_end_has_its_verdict(job: Job, expected: tuple[object, ...]) -> Non
     assert judged(job) == expected
 
 
+def test_a_checkpoint_found_damaged_is_no_progress() -> None:
+    """The one before it is another one than at the last failure, and counted as newer."""
+    damaged = replace(CHECKPOINT, id="0001-00002", step=40, good=False)
+    job = ended(of(FAILED), checkpoints=(CHECKPOINT, damaged), progress_checkpoint=damaged.id, progress_step=50, restarts_program=1)
+    assert judged(job) == (Action.STOP, State.FAILED, Cause.PROGRAM, RestartBudget.NONE)
+    newer = replace(CHECKPOINT, id="0002-00001", step=60)
+    assert judged(replace(job, checkpoints=(*job.checkpoints, newer)))[0] is Action.RESTART
+
+
 def test_a_failure_shows_its_last_lines_and_says_why_it_was_not_restarted() -> None:
     failure = verdict_of(ended(of(FAILED)), Random(0)).failure
     assert failure is not None

@@ -312,6 +312,17 @@ class Job:
         """Checkpoints that a restart may use, newest last."""
         return tuple(c for c in self.checkpoints if c.good)
 
+    def progressed(self, attempt: Attempt) -> bool:
+        """Whether the attempt got further than the last failure: a newer checkpoint or a higher step.
+
+        If the newest one was found damaged since, the one before it is not newer.
+        """
+        steps = [n.outcome.last_step for n in attempt.nodes if n.outcome is not None and n.outcome.last_step is not None]
+        ids = [c.id for c in self.checkpoints]
+        known = ids.index(self.progress_checkpoint) + 1 if self.progress_checkpoint in ids else 0
+        newer = any(c.good and c.id != self.progress_checkpoint for c in self.checkpoints[known:])
+        return newer or max(steps, default=-1) > (-1 if self.progress_step is None else self.progress_step)
+
     @property
     def epoch_counts(self) -> tuple[int | None, int | None]:
         """How its program numbers epochs, if it has a checkpoint: the newest `Progress.epoch_first` and `epoch_steps`."""

@@ -65,14 +65,6 @@ def backoff_s(restarts: int, rng: Random) -> float:
     return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(restarts - 1, 16)) * rng.uniform(0.75, 1.25)
 
 
-def progressed(job: Job, attempt: Attempt) -> bool:
-    """Whether the attempt got further than the last failure: a newer checkpoint or a higher step."""
-    newest = job.good_checkpoints[-1].id if job.good_checkpoints else None
-    steps = [n.outcome.last_step for n in attempt.nodes if n.outcome is not None and n.outcome.last_step is not None]
-    furthest = -1 if job.progress_step is None else job.progress_step
-    return (newest is not None and newest != job.progress_checkpoint) or max(steps, default=-1) > furthest
-
-
 def _ended_well(attempt: Attempt) -> bool:
     outcomes = [n.outcome for n in attempt.nodes]
     return all(o is not None and o.clean and not any(r.stopped_by_us for r in o.ranks) and o.ranks for o in outcomes)
@@ -97,7 +89,7 @@ def _stop(failure: Failure) -> Verdict:
 
 
 def _program(job: Job, attempt: Attempt, failure: Failure, rng: Random) -> Verdict:
-    if not progressed(job, attempt) and not _unread(attempt):
+    if not job.progressed(attempt) and not _unread(attempt):
         return _stop(_because(failure, f"not restarted: {_standstill(job, attempt)}"))
     allowed = job.spec.restarts.program
     if job.restarts_program >= allowed:
@@ -110,7 +102,7 @@ def _infrastructure(job: Job, failure: Failure, rng: Random) -> Verdict:
     allowed = job.spec.restarts.infrastructure
     if job.restarts_infrastructure >= allowed:
         return _stop(_because(failure, f"not restarted: its {allowed} infrastructure restarts are spent"))
-    advanced = job.attempt is not None and progressed(job, job.attempt)
+    advanced = job.attempt is not None and job.progressed(job.attempt)
     killed = failure.cause in (Cause.KILLED, Cause.AGENT_LOST)
     fruitless = not advanced and (failure.cause is Cause.START_LIMIT or (killed and _nowhere(job)))
     if fruitless and job.fruitless_kills >= _FRUITLESS_MAX:
