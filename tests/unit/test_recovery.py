@@ -129,6 +129,14 @@ def test_a_taken_rendezvous_port_hides_no_exception() -> None:
     assert failure.message == "rank 0 exited with code 1: ValueError: 3; its rendezvous port was probably taken"
 
 
+def test_an_out_of_memory_kill_hides_no_exception() -> None:
+    """The kernel may have killed a worker that the program did without."""
+    limit = {"over_memory": True, "memory_limit_bytes": 100 << 20, "peak_memory_bytes": 100 << 20}
+    said = [verdict_of(ended(of(rank, **limit)), Random(0)).reason for rank in (FAILED, KILLED)]
+    text = "used 100.0 MiB of memory; its limit is 100.0 MiB per node: use less, or raise resources.memory (--memory)"
+    assert said == [f"{text}; rank 0 exited with code 1: ValueError: 3", text]
+
+
 def test_output_that_could_not_be_read_is_no_lack_of_progress() -> None:
     """It was stopped for good with "it made no progress": the disk of its log had answered EIO."""
     unread = of(FAILED, unread="rank 0: the end of its output cannot be read: [Errno 5] Input/output error")

@@ -110,6 +110,9 @@ def _over_memory(outcome: Outcome) -> Failure:
     worst = max(outcome.ranks, key=lambda r: (r.peak_memory_bytes, -r.rank), default=None)
     used, hint = _gib(outcome.peak_memory_bytes), "use less, or raise resources.memory (--memory)"
     message = f"used {used} of memory; its limit is {limit} per node: {hint}"
+    first = _first_of_node(outcome)
+    if first is not None and not _from_outside(first):  # the kernel killed another process, perhaps long before
+        message = f"{message}; {_of_end(first, outcome).message}"
     return Failure(Cause.OUT_OF_MEMORY, message) if worst is None else _of_rank(Cause.OUT_OF_MEMORY, message, worst)
 
 
