@@ -27,6 +27,7 @@ _NUMBER = re.compile(r"\d+")
 _PORT = re.compile(  # `port: 80`, `[::]:80`, `:::80`, `0.0.0.0:80`, `localhost:80`, `('0.0.0.0', 80)`, `listen tcp :80`
     r"\bport\b\W{0,4}\d|\]:\d|:::\d|\d\.\d{1,3}:\d|localhost:\d|', \d| :\d{2,5}\b", re.IGNORECASE
 )
+_MEET_S = 1800.0  # ranks meet within this time; later, only a program that names no steps has made none
 _ERROR_MAX = 4000
 
 
@@ -52,6 +53,7 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
     reported = [(output.rank, _rank(output.rank, output.last_lines(), launch)) for output in outputs]
     reports = [report for rank, report in reported if rank.role is None]
     peak_bytes = max([end.peak_memory_bytes, *(rank.peak_memory_bytes for rank in start.ranks)])
+    early = progress.first_step is None and end.ran_s < _MEET_S and not _unread(end, outputs)
     if launch["cgroup"]:
         peak_bytes = usage.cgroup_peak_bytes(launch["cgroup"]) or peak_bytes
     return {
@@ -65,7 +67,7 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
         "over_memory": end.over_memory or (limited and cgroups.killed_for_memory(launch["cgroup"] or "")),
         "memory_limit_bytes": launch["memory_bytes"],
         "peak_memory_bytes": peak_bytes,
-        "port_in_use": progress.first_step is None and any(_rendezvous_taken(report, start) for report in reports),
+        "port_in_use": early and any(_rendezvous_taken(report, start) for report in reports),
         "last_step": progress.last_step,
         "first_step": progress.first_step,
         "ran_s": round(end.ran_s, 6),
