@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from agents import Agent, agent, gone
+from launches import launch
 from waiting import deadline
 
 from trainmaster.agent.launch.start import Startup
@@ -45,7 +46,7 @@ def test_a_job_of_a_moment(tmp_path: Path) -> None:
         "kind": "ended", "n": 0, "home": "", "launch_error": None, "machine_error": None, "launch_lines": [], "roles": [], "over_memory": False, "memory_limit_bytes": None, "port_in_use": False,
         "last_step": 3, "first_step": 3, "staged": [], "kept": [], "not_kept": [], "warned": [], "run": [], "restored": None,
         "killed_for_memory": False, "failed_ago_s": 0.0,
-        "restored_step": None, "bad": [], "doubted": [], "unread": "",
+        "restored_step": None, "bad": [], "doubted": [], "unread": "", "terminated": False,
         "progress": {"steps": [3], "last_step": 3, "fell_to": None, "first": {"loss": 0.5}, "last": {"loss": 0.5},
                      "epoch_first": None, "epoch_steps": None, "sdk": None},
         "ranks": [{
@@ -61,7 +62,7 @@ def test_a_job_of_a_moment(tmp_path: Path) -> None:
     [
         ("exit 0", (0, 0, None, False)),
         ("exit 3", (0, 3, None, False)),
-        ("exit 137", (0, None, 9, False)),
+        ("exit 137", (0, 137, None, False)),
         ("exit 255", (0, 255, None, False)),
         ("false | true", (0, 1, None, False)),
         ("kill -SEGV $$", (0, None, 11, False)),
@@ -158,6 +159,7 @@ def test_stop_gives_the_grace_it_says(tmp_path: Path) -> None:
         it.stop(20.0)
         record = it.ended()
     assert (ends(record), record["ranks"][0]["last_lines"]) == ([(0, 0, None, True)], ["ready", "saved"])
+    assert record["terminated"] is False, "we sent it"
     assert (tmp_path / "sdk.flags").read_bytes() == b"1\0"
 
 
@@ -226,7 +228,8 @@ def test_a_plain_term_stops_with_the_launch_s_grace(tmp_path: Path) -> None:
     with agent(tmp_path, IGNORES_TERM, grace_s=0.3) as it:
         it.printed("ready")
         it.send(signal.SIGTERM)
-        assert ends(it.ended()) == [(0, None, 9, True)]
+        record = it.ended()
+    assert (ends(record), record["terminated"]) == ([(0, None, 9, True)], True)
 
 
 def test_stopped_before_it_started(tmp_path: Path) -> None:
@@ -234,6 +237,14 @@ def test_stopped_before_it_started(tmp_path: Path) -> None:
     with agent(tmp_path, "touch ran") as it:
         record = it.ended()
     assert (record["ranks"], record["launch_error"], (tmp_path / "work" / "ran").exists()) == ([], None, False)
+    assert record["terminated"] is False
+
+
+def test_a_plain_term_before_the_ranks_run_is_told(tmp_path: Path) -> None:
+    start = Startup(str(tmp_path), launch(tmp_path), Wake())
+    start.wake.terminated = True
+    start.make()
+    assert (start.ranks, start.failure, start.contact.terminated) == ([], None, True)
 
 
 def test_daemons_do_not_outlive_the_attempt(tmp_path: Path) -> None:
@@ -330,11 +341,6 @@ def test_the_exception_is_named_that_is_far_from_the_last_lines(tmp_path: Path) 
     with agent(tmp_path, f'python3 -u -c "{program}"') as it:
         (rank,) = it.ended()["ranks"]
     assert (rank["raised"], rank["last_lines"][:2], len(rank["last_lines"])) == ("ValueError: boom", ["[bt] stack"] * 2, 20)
-
-
-def test_a_taken_port_before_the_first_step_is_told(tmp_path: Path) -> None:
-    with agent(tmp_path, "echo 'RuntimeError: [Errno 98] Address already in use' >&2; exit 1") as it:
-        assert it.ended()["port_in_use"] is True
 
 
 def test_a_taken_port_after_a_step_is_the_program_s_own(tmp_path: Path) -> None:

@@ -142,10 +142,10 @@ def skipping(commit: Any) -> Any:
 def of_any_attempt(take: Any) -> Any:
     """Reports of an older attempt count for the live one."""
 
-    def taken(batch: Any, key: Any, report: Any) -> Any:
+    def taken(batch: Any, key: Any, report: Any, *waited: Any) -> Any:
         job = batch.world.jobs.get(key.job)
         number = job.attempt.number if job is not None and job.attempt is not None else key.attempt
-        return take(batch, key._replace(attempt=number), report)
+        return take(batch, key._replace(attempt=number), report, *waited)
 
     return taken
 
@@ -232,7 +232,7 @@ MORE: dict[str, Plant] = {
     "R7: the newest checkpoint is left out": patched(Job, "resumable", lambda of: lambda job: of(job)[1:] or of(job)),
     "R9: what another attempt said is taken": patched(observe, "take_report", of_any_attempt),
     "R11: what a dead agent had kept is lost": patched(observe, "_take_reports", nothing),
-    "R12: a warning is dropped": patched(observe, "take_report", lambda take: lambda b, k, r: None if r.get("kind") == "warned" else take(b, k, r)),
+    "R12: a warning is dropped": patched(observe, "take_report", lambda take: lambda b, k, r, *w: None if r.get("kind") == "warned" else take(b, k, r, *w)),
     "R13: a report that comes twice is taken twice": patched(observe, "number_of", lambda _: lambda report: 10**6),
     "R14: blame by the nodes' own clocks": patched(classify, "first_failing", by_local_times),
     "R17: the same key makes a second job": patched(inbox.SqlInbox, "accept", keyless),

@@ -102,6 +102,17 @@ def test_an_exit_record_repeats_its_reports_in_the_order_they_were_made(server: 
     assert ([a.path for a in server.events.artifacts("train-1", 10)], [c.step for c in job.checkpoints]) == (["a.png", "b.png"], [5])
 
 
+def test_a_failure_keeps_its_time_while_its_report_waits(server: Server) -> None:
+    """Of a gang that ended while control was down, the rank was blamed whose node had stored for longer."""
+    server.running()
+    server.tell({**ENDED, "ranks": [{**ENDED["ranks"][0], "exit_code": 1, "signal": None}], "failed_ago_s": 1.0})  # type: ignore[index]
+    server.tick(1800.0)
+    attempt = server.job().attempt
+    assert attempt is not None
+    assert attempt.nodes[0].outcome is not None
+    assert attempt.nodes[0].outcome.failed_ago_s == 1801.0
+
+
 def test_garbage_in_an_exit_record_is_no_end_of_the_loop(server: Server) -> None:
     server.running()
     reports: tuple[object, ...] = (7, {"n": 1.5, "kind": "kept"}, staged("x", n=2), staged(n=3))

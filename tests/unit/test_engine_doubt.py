@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +74,20 @@ def test_a_server_without_descriptors_takes_no_job_for_lost(tmp_path: Path, obse
     with no_descriptors():
         assert seen(observer) == (Phase.UNKNOWN, True)
     assert seen(observer) == (Phase.ENDED, False)
+
+
+def test_a_failure_keeps_its_time_while_no_server_reads_the_record(tmp_path: Path, observer: Observer) -> None:
+    """Of a gang that ended while the server was down, the rank was blamed whose node had stored for longer."""
+    rank = {
+        "rank": 0, "exit_code": 1, "signal": None, "stopped_by_us": False, "ended_after_s": 5.0, "last_lines": [], "error": None,
+        "peak_memory_bytes": 0, "cpu_s": 0.0,
+    }  # fmt: skip
+    path = dead_agent(tmp_path) / names.EXIT
+    path.write_text(json.dumps({**RECORD, "ranks": [rank], "failed_ago_s": 1.0}))
+    os.utime(path, (time.time() - 1800.0,) * 2)
+    found = observer.observe([KEY])[KEY].outcome
+    assert found is not None
+    assert 1801.0 <= found.failed_ago_s < 1831.0
 
 
 def test_what_still_runs_is_not_gone_because_the_process_table_cannot_be_read(tmp_path: Path, observer: Observer) -> None:

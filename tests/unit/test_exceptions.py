@@ -39,6 +39,10 @@ TRACEBACK = "Traceback (most recent call last):"
         ((TRACEBACK, '  File "x.py", line 1', "    import y", "ImportError: no y", "bye"), "ImportError: no y"),
         ((TRACEBACK, "    a", "KeyError: 1", "", "During handling", TRACEBACK, "    b", "x.Boom: 2", "more of it"), "x.Boom: 2"),
         ((f"[rank1]: {TRACEBACK}", "[rank1]:     a", "[rank1]: StopIteration"), "StopIteration"),
+        ((TRACEBACK, "    f()", "t.f.<locals>.E: x", "wandb: ", "", "wandb: Run history:", "wandb: loss 1"), "t.f.<locals>.E: x"),
+        ((TRACEBACK, "    f()", "Not an exception!", "", "Done"), None),
+        (('{"msg": "' + TRACEBACK + ' boom"}', "saved"), None),
+        (("UserWarning: low disk",), None),
         (("    deep", "ValueError: the traceback's head is cut off"), "ValueError: the traceback's head is cut off"),
         ((TRACEBACK, "    x"), None),
         (("MyError: " + "x" * 300,), "MyError: " + "x" * 150 + "…"),
@@ -47,6 +51,55 @@ TRACEBACK = "Traceback (most recent call last):"
 )
 def test_tracebacks_that_are_cut_off_or_nested(lines: tuple[str, ...], expected: str | None) -> None:
     assert raised(lines) == expected
+
+
+BOOM = (TRACEBACK, "    f()", "ValueError: boom")
+OTHER = (TRACEBACK, "    g()", "KeyError: 1")
+CHAINED = (*OTHER, "", "During handling of the above exception, another exception occurred:", "", TRACEBACK, "    h()", "OSError: 2")
+CALLED = "subprocess.CalledProcessError: Command '['ffmpeg']' returned non-zero exit status 1."
+TORCHRUN = (TRACEBACK, "    x", "x.ChildFailedError: ", "  rank      : 1 (local_rank: 1)", "  exitcode  : 1 (pid: 7)")
+
+
+def of_rank(rank: int, lines: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"[rank{rank}]: {line}" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((*BOOM, "Error in atexit._run_exitfuncs:", *OTHER), "ValueError: boom"),
+        (("--- Logging error ---", *OTHER, "Call stack:", "    log()", "Arguments: ()"), None),
+        ((*BOOM, "Exception ignored in: <function X.__del__>", *CHAINED), "ValueError: boom"),
+        ((*BOOM, "Exception in thread Thread-1:", *CHAINED), "ValueError: boom"),
+        ((*BOOM, "Task exception was never retrieved", "future: <Task finished>", *OTHER), "ValueError: boom"),
+        ((*OTHER, "step 1 loss 2", TRACEBACK, "    run()", CALLED), CALLED),
+        ((*of_rank(1, BOOM), *of_rank(0, OTHER), *TORCHRUN), "ValueError: boom"),
+        ((*of_rank(0, OTHER), *TORCHRUN), "x.ChildFailedError: rank      : 1 (local_rank: 1)"),
+        ((*BOOM, "wandb: Run summary:", "wandb: epoch 3", "wandb: WARNING failed to sync"), "ValueError: boom"),
+    ],
+)
+def test_another_exception_than_the_one_that_ended_it_is_not_named(lines: tuple[str, ...], expected: str | None) -> None:
+    assert raised(lines) == expected
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "checkpoint not found, starting from scratch",
+        "finished without error",
+        "error rate: 0.3",
+        "t.py:3: RuntimeWarning: invalid value encountered in divide",
+        "WARNING: cuDNN not found",
+    ],
+)
+def test_a_last_line_that_tells_of_no_error_is_not_named(last: str) -> None:
+    assert raised([last], exit_code=3) is None
+
+
+def test_a_panic_that_the_program_survived_is_not_named() -> None:
+    panic = ["thread 'w' panicked at src/main.rs:2:5:", "boom"]
+    assert raised([*panic, *["row"] * 40], exit_code=101) == "panicked at src/main.rs:2:5: boom"
+    assert raised([*panic, *["row"] * 100], exit_code=3) is None
 
 
 @pytest.mark.parametrize("line", [TRACEBACK * 30, "a." * 500, "| " * 500, " " * 999 + "x", "\x1b[" + "0;" * 499, "E" + "Error" * 199])

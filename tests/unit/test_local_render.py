@@ -209,9 +209,10 @@ def test_an_exit_record_is_told_whole() -> None:
         ranks=(RankEnd(0, None, 9, True, 3.5, ("a", "b"), "boom", 7, 1.5),),
         over_memory=True, memory_limit_bytes=100, peak_memory_bytes=90, last_step=12, first_step=2, ran_s=4.0, bad=("c9",),
     )  # fmt: skip
-    newer = {"progress": {"steps": [2, 3], "last_step": 12, "sdk": "loaded"}, "unread": "EIO", "ranks": [{**RECORD["ranks"][0], "raised": "E: 1"}]}
+    newer = {"progress": {"steps": [2, 3], "last_step": 12, "sdk": "loaded"}, "unread": "EIO", "ranks": [{**RECORD["ranks"][0], "raised": "E: 1", "outside": "../data"}]}
     told = exits.outcome(RECORD | newer)
     assert (told.progress, told.unread, told.ranks[0].raised) == (Progress((2, 3), 12, sdk="loaded"), "EIO", "E: 1")
+    assert told.ranks[0].outside == "../data"
     assert exits.reports(RECORD) == (
         {"kind": "started", "n": 0, "restored": "c0", "step": 1, "bad": ["c9"], "environment": None},
         {"kind": "staged", "n": 2, "id": "c1"},

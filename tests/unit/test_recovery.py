@@ -85,12 +85,23 @@ RESTARTED = (Action.RESTART, State.QUEUED, Cause.KILLED, RestartBudget.INFRASTRU
         (ended(Outcome(launch_error="no such file: trian.py")), (Action.STOP, State.FAILED, Cause.LAUNCH, RestartBudget.NONE)),
         (ended(Outcome(lost=True, machine_error="fork: no memory")), (Action.RESTART, State.QUEUED, Cause.MACHINE, RestartBudget.INFRASTRUCTURE)),
         (ended(of(FAILED, port_in_use=True)), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, RestartBudget.NONE)),
+        (ended(of(FAILED, port_in_use=True), number=9, evictions=3, shrinks=1), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, RestartBudget.NONE)),
+        (ended(of(FAILED), of(KILLED, port_in_use=True)), RESTARTED),
         (ended(of(FAILED, port_in_use=True), number=9), (Action.RESTART, State.QUEUED, Cause.RENDEZVOUS, RestartBudget.INFRASTRUCTURE)),
         (ended(of(KILLED), restarts_infrastructure=20), (Action.STOP, State.FAILED, Cause.KILLED, RestartBudget.NONE)),
     ],
 )  # fmt: skip
 def test_each_end_has_its_verdict(job: Job, expected: tuple[object, ...]) -> None:
     assert judged(job) == expected
+
+
+def test_a_checkpoint_found_damaged_is_no_progress() -> None:
+    """The one before it is another one than at the last failure, and counted as newer."""
+    damaged = replace(CHECKPOINT, id="0001-00002", step=40, good=False)
+    job = ended(of(FAILED), checkpoints=(CHECKPOINT, damaged), progress_checkpoint=damaged.id, progress_step=50, restarts_program=1)
+    assert judged(job) == (Action.STOP, State.FAILED, Cause.PROGRAM, RestartBudget.NONE)
+    newer = replace(CHECKPOINT, id="0002-00001", step=60)
+    assert judged(replace(job, checkpoints=(*job.checkpoints, newer)))[0] is Action.RESTART
 
 
 def test_a_failure_shows_its_last_lines_and_says_why_it_was_not_restarted() -> None:
@@ -110,6 +121,20 @@ def test_a_failure_shows_its_last_lines_and_says_why_it_was_not_restarted() -> N
 )
 def test_no_progress_is_told_only_of_a_program_that_shows_its_progress(job: Job, told: str) -> None:
     assert verdict_of(job, Random(0)).reason == f"rank 0 exited with code 1: ValueError: 3; not restarted: {told}"
+
+
+def test_a_taken_rendezvous_port_hides_no_exception() -> None:
+    failure = verdict_of(ended(of(FAILED, port_in_use=True)), Random(0)).failure
+    assert failure is not None
+    assert failure.message == "rank 0 exited with code 1: ValueError: 3; its rendezvous port was probably taken"
+
+
+def test_an_out_of_memory_kill_hides_no_exception() -> None:
+    """The kernel may have killed a worker that the program did without."""
+    limit = {"over_memory": True, "memory_limit_bytes": 100 << 20, "peak_memory_bytes": 100 << 20}
+    said = [verdict_of(ended(of(rank, **limit)), Random(0)).reason for rank in (FAILED, KILLED)]
+    text = "used 100.0 MiB of memory; its limit is 100.0 MiB per node: use less, or raise resources.memory (--memory)"
+    assert said == [f"{text}; rank 0 exited with code 1: ValueError: 3", text]
 
 
 def test_output_that_could_not_be_read_is_no_lack_of_progress() -> None:
@@ -213,6 +238,67 @@ def test_a_kill_on_one_node_explains_the_failures_of_others_whenever_their_agent
     assert judged(gang((order[0], killed), (order[1], closed))) == RESTARTED
 
 
+@pytest.mark.parametrize(
+    ("stop_for", "expected"),
+    [
+        (StopFor.EVICT, (Action.RESTART, State.QUEUED, Cause.PROGRAM, RestartBudget.PROGRAM)),
+        (StopFor.SHRINK, (Action.RESTART, State.QUEUED, Cause.PROGRAM, RestartBudget.PROGRAM)),
+        (StopFor.START, (Action.RESTART, State.QUEUED, Cause.PROGRAM, RestartBudget.PROGRAM)),
+        (StopFor.LIMIT, (Action.STOP, State.FAILED, Cause.PROGRAM, RestartBudget.NONE)),
+    ],
+)
+def test_a_program_that_failed_before_it_was_to_stop_has_failed(stop_for: StopFor, expected: tuple[object, ...]) -> None:
+    """While its last checkpoint was stored, the job was evicted: that was told as its end, and no budget paid for it."""
+    job = replace(gang((160.0, of(FAILED, failed_ago_s=60.0, last_step=3))), stopping_for=stop_for, reason="reached its limit")
+    assert job.attempt is not None
+    assert judged(replace(job, attempt=replace(job.attempt, stopping_s=130.0))) == expected
+    later = verdict_of(replace(job, attempt=replace(job.attempt, stopping_s=90.0)), Random(0)).failure
+    assert later is not None
+    assert later.cause not in (Cause.PROGRAM, Cause.CRASH), "it failed because it was stopped"
+
+
+def test_a_machine_that_prevented_the_start_is_told_although_the_time_to_start_was_over() -> None:
+    job = ended(Outcome(machine_error="EIO"), Outcome(), stopping_for=StopFor.START, reason="did not start within 600 s")
+    assert judged(job) == (Action.RESTART, State.QUEUED, Cause.MACHINE, RestartBudget.INFRASTRUCTURE)
+
+
+BY_TERM = "the agent on node0 had SIGTERM or SIGINT, not from us: a shutdown of the machine sends it, or a person"
+STOPPED = replace(OK, stopped_by_us=True)
+
+
+@pytest.mark.parametrize(
+    ("job", "cause", "message"),
+    [
+        (ended(of(STOPPED, terminated=True)), Cause.KILLED, BY_TERM),  # it saved and exited 0
+        (ended(of(replace(KILLED, signal=15, stopped_by_us=True), terminated=True)), Cause.KILLED, BY_TERM),
+        (ended(Outcome(terminated=True)), Cause.KILLED, BY_TERM),  # before its ranks ran
+        (gang((20.0, of(STOPPED, terminated=True)), (10.0, of(FAILED, failed_ago_s=1.0))), Cause.KILLED, BY_TERM),
+        (ended(of(FAILED, STOPPED, terminated=True, last_step=3)), Cause.PROGRAM, "rank 0 exited with code 1: ValueError: 3"),
+        (ended(of(STOPPED)), Cause.KILLED, "its ranks were stopped, and its agent does not say why"),
+        (
+            ended(of(STOPPED), of(STOPPED), stopping_for=StopFor.FAILURE, reason="its nodes restored different checkpoints"),
+            Cause.MACHINE,
+            "its nodes restored different checkpoints",
+        ),
+    ],
+)
+def test_no_agent_is_told_lost_that_told_its_end(job: Job, cause: Cause, message: str) -> None:
+    """`tm show` said "agent lost: running" after `docker stop`."""
+    verdict = verdict_of(job, Random(0))
+    assert verdict.action is Action.RESTART
+    assert verdict.failure is not None
+    assert (verdict.failure.cause, verdict.failure.message) == (cause, message)
+
+
+def test_a_gang_ends_with_the_agent_that_was_told_to_end() -> None:
+    """Its rank had saved and exited 0, so the other node waited for it until its collective timed out."""
+    share = NodeShare("a", "127.0.0.1", 1.0)
+    job, _ = apply(None, "x-1", Submitted(1, JobSpec("true"), Origin(), CodeCopy(), 1.0), 1.0)
+    for event in (Placed(1, Allocation((share, share))), NodeStarted(1, 0), NodeStarted(1, 1), NodeEnded(1, 0, of(STOPPED, terminated=True))):
+        job, _ = apply(job, "x-1", event, 2.0)
+    assert (job.state, job.stopping_for) == (State.STOPPING, StopFor.FAILURE)
+
+
 @given(st.floats(0.0, 1e6), st.floats(0.0, 1e6))
 def test_of_two_nodes_programs_the_one_that_failed_first_is_blamed(began_s: float, other_began_s: float) -> None:
     """R14: node 1 failed 8 s before node 0, but its end was recorded later, since its last checkpoint took time."""
@@ -230,9 +316,9 @@ def through(code: int) -> RankEnd:
 @pytest.mark.parametrize(
     ("end", "more", "cause", "message"),
     [
-        (through(137), {}, Cause.KILLED, "rank 0 exited with code 137: a child process was killed by SIGKILL, not by us (the kernel does so when memory is short)"),
-        (through(143), {}, Cause.KILLED, "rank 0 exited with code 143: a child process was killed by SIGTERM, not by us"),
-        (through(139), {}, Cause.CRASH, "rank 0 exited with code 139: a child process crashed with SIGSEGV; not restarted: " + UNSEEN),
+        (through(137), {}, Cause.KILLED, "rank 0 exited with code 137, as after SIGKILL (the kernel does so when memory is short)"),
+        (through(143), {}, Cause.KILLED, "rank 0 exited with code 143, as after SIGTERM"),
+        (through(139), {}, Cause.CRASH, "rank 0 exited with code 139, as after SIGSEGV; not restarted: " + UNSEEN),
         (RankEnd(0, signal=6, last_lines=("terminate called after throwing an instance of 'c10::Error'", "  what():  bad")), {}, Cause.CRASH, "rank 0 crashed with SIGABRT: c10::Error: bad; not restarted: " + UNSEEN),
         (RankEnd(0, signal=11, last_lines=("Fatal Python error: Segmentation fault",)), {}, Cause.CRASH, "rank 0 crashed with SIGSEGV; not restarted: " + UNSEEN),
         (through(130), {}, Cause.PROGRAM, "rank 0 exited with code 130; not restarted: " + UNSEEN),
@@ -241,7 +327,7 @@ def through(code: int) -> RankEnd:
     ],
 )  # fmt: skip
 def test_a_kill_is_known_through_a_shell_and_by_the_kernel_s_own_count(end: RankEnd, more: dict[str, Any], cause: Cause, message: str) -> None:
-    """R23: exit code 137 was blamed on the program, without an explanation."""
+    """R23: exit code 137 was blamed on the program, without an explanation. But who exits with 143 need not have had a signal."""
     failure = verdict_of(ended(of(end, **more)), Random(0)).failure
     assert failure is not None
     assert (failure.cause, failure.message) == (cause, message)

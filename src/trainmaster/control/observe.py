@@ -62,7 +62,7 @@ def take(batch: Batch, row: InboxRow) -> str | None:
             if known is not None:
                 batch.record(job, ev.Warned(known.attempt.number if known.attempt else 0, CONTROL, topic, text))
         case cmd.AgentReport(key, report):
-            return take_report(batch, AgentKey.parse(key), report)
+            return take_report(batch, AgentKey.parse(key), report, max(0.0, batch.now_s - row.received_s))
         case cmd.Unreadable(kind, fault):
             return f"inbox row {row.seq}: skipped a {kind} that this version cannot read: {fault}"
     return None
@@ -84,8 +84,11 @@ def _deleted_meanwhile(batch: Batch, lineage: Lineage | None) -> str | None:
     return f"the checkpoint{step} of {parent.id} was removed just before; cancel this job and fork from a later checkpoint"
 
 
-def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> str | None:
-    """Record an agent's report unless it is stale or a repetition. An unreadable one becomes a warning, and a log message."""
+def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object], waited_s: float = 0.0) -> str | None:
+    """Record an agent's report unless it is stale or a repetition. An unreadable one becomes a warning, and a log message.
+
+    `waited_s`: for how long the report has waited for this.
+    """
     job = batch.world.jobs.get(key.job)
     if job is None or job.attempt is None or job.attempt.number != key.attempt:
         return None
@@ -103,6 +106,8 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
         return None
     if isinstance(event, ev.CheckpointStaged) and event.step is None and event.after_s is not None:
         event = replace(event, at_least=job.attempt.resumed_from_step)
+    if isinstance(event, ev.NodeEnded):
+        event = replace(event, outcome=event.outcome.recorded_later(waited_s))
     _record(batch, key, event)
     return None
 

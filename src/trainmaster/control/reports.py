@@ -43,6 +43,7 @@ _DEFAULTS: Mapping[str, Mapping[str, object]] = {  # by kind of report
     "ended": {
         "machine_error": None, "roles": (), "launch_lines": (),
         "killed_for_memory": False, "failed_ago_s": 0.0, "bad": (), "doubted": (), "progress": None, "unread": "",
+        "terminated": False,
     },
 }  # fmt: skip
 
@@ -163,6 +164,7 @@ def outcome_of(body: Mapping[str, object]) -> Outcome:
         doubted=_texts(body, "doubted"),
         progress=Progress.of(body["progress"]),
         unread=_text(body, "unread")[:_WHY_MAX],
+        terminated=_truth(body, "terminated"),
     )
 
 

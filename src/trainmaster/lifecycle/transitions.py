@@ -352,8 +352,7 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
         job = replace(job, shrinks=job.shrinks + 1, promised=_least(job, attempt), keeps=True)
     if verdict.ledger is RestartBudget.NONE:
         return job, deletes
-    furthest = -1 if job.progress_step is None else job.progress_step
-    advanced = newest != job.progress_checkpoint or max(steps, default=-1) > furthest
+    advanced = job.progressed(attempt)
     return replace(
         job,
         restarts_program=job.restarts_program + (verdict.ledger is RestartBudget.PROGRAM),

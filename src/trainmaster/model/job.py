@@ -1,6 +1,6 @@
 """A job and its attempts: the life-cycle state, and all data that decisions about it need."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from trainmaster.model.checkpoints import Checkpoint, SavedAfter
@@ -102,25 +102,30 @@ class Outcome:
     over_memory: bool = False
     memory_limit_bytes: int | None = None
     peak_memory_bytes: int = 0
-    port_in_use: bool = False  # "address in use" before the first step
+    port_in_use: bool = False  # "address in use" before the first step, perhaps of the rendezvous port
     last_step: int | None = None
     first_step: int | None = None  # of this attempt
     ran_s: float = 0.0
     roles: tuple[RankEnd, ...] = ()  # programs beside the ranks
     launch_lines: tuple[str, ...] = ()  # output of a failed preparation program
     killed_for_memory: bool = False  # the kernel killed in its cgroup for lack of memory, under its own limit or not
-    failed_ago_s: float = 0.0  # time from its first rank's failure to this record, on that node's monotonic clock
+    failed_ago_s: float = 0.0  # time from its first rank's failure to the record of its end; 0: none failed, or unknown
     declared_lost: str | None = None  # who declared the node lost; nothing else is known then
     bad: tuple[str, ...] = ()  # checkpoints whose digest differed at restore
     doubted: tuple[str, ...] = ()  # checkpoints that could not be read at restore
     progress: Progress | None = None  # None: from an agent of an older version
     unread: str = ""  # why output was not read or searched: steps may be missing
+    terminated: bool = False  # the agent had SIGTERM or SIGINT, not from us, so its ranks were stopped or not started
 
     @property
     def clean(self) -> bool:
         """Whether every rank exited 0, and every role too unless we stopped it."""
         well = all(r.exit_code == 0 for r in self.ranks) and all(r.exit_code == 0 or r.stopped_by_us for r in self.roles)
-        return well and not self.lost and self.launch_error is None and self.machine_error is None
+        return well and not self.lost and not self.terminated and self.launch_error is None and self.machine_error is None
+
+    def recorded_later(self, waited_s: float) -> "Outcome":
+        """It, as it is recorded that long after the agent told it."""
+        return replace(self, failed_ago_s=self.failed_ago_s + waited_s) if self.failed_ago_s > 0 else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +313,17 @@ class Job:
     def good_checkpoints(self) -> tuple[Checkpoint, ...]:
         """Checkpoints that a restart may use, newest last."""
         return tuple(c for c in self.checkpoints if c.good)
+
+    def progressed(self, attempt: Attempt) -> bool:
+        """Whether the attempt got further than the last failure: a newer checkpoint or a higher step.
+
+        If the newest one was found damaged since, the one before it is not newer.
+        """
+        steps = [n.outcome.last_step for n in attempt.nodes if n.outcome is not None and n.outcome.last_step is not None]
+        ids = [c.id for c in self.checkpoints]
+        known = ids.index(self.progress_checkpoint) + 1 if self.progress_checkpoint in ids else 0
+        newer = any(c.good and c.id != self.progress_checkpoint for c in self.checkpoints[known:])
+        return newer or max(steps, default=-1) > (-1 if self.progress_step is None else self.progress_step)
 
     @property
     def epoch_counts(self) -> tuple[int | None, int | None]:

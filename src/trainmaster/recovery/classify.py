@@ -5,6 +5,8 @@ nodes, a kill from outside explains the failures of the others. Otherwise the fa
 by the time between the failure and its record.
 """
 
+from dataclasses import replace
+
 from trainmaster.model.job import Attempt, Cause, Failure, Outcome, RankEnd
 from trainmaster.recovery.launchers import reported
 from trainmaster.wire.exceptions import is_launcher, raised
@@ -18,12 +20,13 @@ _SHELL_CODES = {128 + number: number for number in (4, 6, 7, 8, 9, 11, 15)}  # a
 _KILL = 9
 _FOR_MEMORY = ": the kernel counted an out-of-memory kill; use less, or request more (--memory)"
 _PERHAPS = " (the kernel does so when memory is short)"
+_SHUTDOWN = ": a shutdown of the machine sends it, or a person"
 _FATAL = "Fatal Python error"  # says no more than the signal
 _EXPLAINS_WITHIN_S = 1.0  # a kill this soon after the first failure is the cause: the other ranks of a gang fail with it
 
 
 def classify(attempt: Attempt) -> Failure | None:
-    """Why the attempt failed; None if every rank exited 0 by itself or nothing ran."""
+    """Why the attempt failed; None if every rank exited 0 by itself, or no agent knows why ranks were stopped."""
     outcomes = [n.outcome for n in attempt.nodes if n.outcome is not None]
     for outcome in outcomes:
         if outcome.over_memory:
@@ -37,19 +40,30 @@ def classify(attempt: Attempt) -> Failure | None:
             cause = Cause.LAUNCH
             return Failure(cause, f"could not be started: {outcome.launch_error}", last_lines=outcome.launch_lines)
     blamed = first_failing(attempt)
-    killed = blamed is not None and _from_outside(blamed[0])
-    for index, node in enumerate(attempt.nodes):
-        if node.outcome is not None and node.outcome.lost and not killed:
-            host = attempt.allocation.shares[index].node
-            if node.outcome.declared_lost is not None:
-                return Failure(Cause.NODE_LOST, node.outcome.declared_lost)
-            return Failure(Cause.AGENT_LOST, f"the agent on {host} is gone without an exit record")
+    if blamed is None or not _from_outside(blamed[0]):
+        for index, node in enumerate(attempt.nodes):
+            failure = None if node.outcome is None else _of_agent(node.outcome, attempt.allocation.shares[index].node)
+            if failure is not None:
+                return failure
     if blamed is None:
         return None
     rank, outcome = blamed
-    if any(o.port_in_use for o in outcomes) and all(o.last_step is None for o in outcomes):
-        return _of_rank(Cause.RENDEZVOUS, f"{rank.label} found its rendezvous port taken", rank)
-    return _of_end(rank, outcome)
+    failure = _of_end(rank, outcome)
+    taken = any(o.port_in_use for o in outcomes) and all(o.last_step is None for o in outcomes)
+    if taken and not _from_outside(rank):
+        return replace(failure, cause=Cause.RENDEZVOUS, message=f"{failure.message}; its rendezvous port was probably taken")
+    return failure
+
+
+def _of_agent(outcome: Outcome, host: str) -> Failure | None:
+    """The failure if the agent itself was ended from outside: that explains what the rest of the gang does then."""
+    if outcome.declared_lost is not None and outcome.lost:
+        return Failure(Cause.NODE_LOST, outcome.declared_lost)
+    if outcome.lost:
+        return Failure(Cause.AGENT_LOST, f"the agent on {host} is gone without an exit record")
+    if outcome.terminated and _first_of_node(outcome) is None:
+        return Failure(Cause.KILLED, f"the agent on {host} had SIGTERM or SIGINT, not from us{_SHUTDOWN}")
+    return None
 
 
 def first_failing(attempt: Attempt) -> tuple[RankEnd, Outcome] | None:
@@ -61,6 +75,13 @@ def first_failing(attempt: Attempt) -> tuple[RankEnd, Outcome] | None:
             at_s = (node.ended_s or 0.0) - node.outcome.failed_ago_s
             found.append((not _from_outside(rank), at_s, index, rank, node.outcome))
     return min(found, key=lambda one: one[:3])[3:] if found else None
+
+
+def failed_before(attempt: Attempt, at_s: float) -> bool:
+    """Whether a rank or role is known to have failed by itself before this time."""
+    ends = [(node.ended_s, node.outcome) for node in attempt.nodes if node.ended_s is not None and node.outcome is not None]
+    failed = [(ended_s, one) for ended_s, one in ends if one.failed_ago_s > 0 and _first_of_node(one) is not None]
+    return any(ended_s - one.failed_ago_s < at_s for ended_s, one in failed)
 
 
 def _first_of_node(outcome: Outcome) -> RankEnd | None:
@@ -75,7 +96,7 @@ def _first_of_node(outcome: Outcome) -> RankEnd | None:
 
 
 def _signal(rank: RankEnd) -> int | None:
-    """The signal that ended the rank, or a child whose shell reports it as an exit code (137 is SIGKILL)."""
+    """The signal that ended the rank, or that its exit code stands for (137 is SIGKILL in a shell)."""
     return rank.signal if rank.signal is not None else _SHELL_CODES.get(rank.exit_code or 0)
 
 
@@ -89,6 +110,9 @@ def _over_memory(outcome: Outcome) -> Failure:
     worst = max(outcome.ranks, key=lambda r: (r.peak_memory_bytes, -r.rank), default=None)
     used, hint = _gib(outcome.peak_memory_bytes), "use less, or raise resources.memory (--memory)"
     message = f"used {used} of memory; its limit is {limit} per node: {hint}"
+    first = _first_of_node(outcome)
+    if first is not None and not _from_outside(first):  # the kernel killed another process, perhaps long before
+        message = f"{message}; {_of_end(first, outcome).message}"
     return Failure(Cause.OUT_OF_MEMORY, message) if worst is None else _of_rank(Cause.OUT_OF_MEMORY, message, worst)
 
 
@@ -103,13 +127,14 @@ def _of_end(rank: RankEnd, outcome: Outcome) -> Failure:
         told = f"{rank.label} exited with code {rank.exit_code}" + (f": {said}" if said else "")
         return _of_rank(Cause.PROGRAM, told + _of_outside(rank.outside), rank)
     name = SIGNAL_NAMES.get(number, f"signal {number}")
-    through = "" if rank.signal is not None else f"exited with code {rank.exit_code}: a child process "
+    # The exit code of a shell whose child had the signal, or the program's own: nobody can tell.
+    by_code = "" if rank.signal is not None else f"exited with code {rank.exit_code}, as after {name}"
     if number in _OWN_DOING:
         said = rank.raised or raised(rank.last_lines, rank.exit_code)
         told = f": {said}" if said is not None and not said.startswith(_FATAL) else ""
-        return _of_rank(Cause.CRASH, f"{rank.label} {through}crashed with {name}{told}", rank)
-    why = "" if number != _KILL else _FOR_MEMORY if outcome.killed_for_memory else _PERHAPS if through else ""
-    return _of_rank(Cause.KILLED, f"{rank.label} {through}was killed by {name}, not by us{why}", rank)
+        return _of_rank(Cause.CRASH, f"{rank.label} {by_code or f'crashed with {name}'}{told}", rank)
+    why = "" if number != _KILL else _FOR_MEMORY if outcome.killed_for_memory else _PERHAPS if by_code else ""
+    return _of_rank(Cause.KILLED, f"{rank.label} {by_code or f'was killed by {name}, not by us'}{why}", rank)
 
 
 def _of_outside(path: str | None) -> str:

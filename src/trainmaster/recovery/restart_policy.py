@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainmaster.model.job import Action, Attempt, Cause, Failure, Job, RestartBudget, State, StopFor, Verdict
-from trainmaster.recovery.classify import classify
+from trainmaster.recovery.classify import classify, failed_before
 
 if TYPE_CHECKING:
     from random import Random
@@ -26,17 +26,25 @@ def verdict_of(job: Job, rng: Random) -> Verdict:
         return Verdict(Action.FINISH, State.CANCELLED, job.reason, failure=Failure(Cause.CANCELLED, job.reason))
     if _ended_well(attempt):
         return Verdict(Action.FINISH, State.SUCCEEDED, "every rank exited 0")
-    if job.stopping_for is StopFor.LIMIT:
-        return _stop(Failure(Cause.TIME_LIMIT, job.reason))
-    if job.stopping_for is StopFor.EVICT:
-        failure = Failure(Cause.EVICTED, job.reason)
-        return Verdict(Action.REQUEUE, State.QUEUED, f"requeued: {job.reason}", failure=failure)
-    if job.stopping_for is StopFor.SHRINK:
-        failure = Failure(Cause.SHRUNK, job.reason)
-        return Verdict(Action.REQUEUE, State.QUEUED, f"continues on fewer nodes: {job.reason}", failure=failure)
-    failure = classify(attempt) or Failure(Cause.AGENT_LOST, job.reason)
-    if job.stopping_for is StopFor.START and failure.cause is not Cause.LAUNCH:
-        failure = Failure(Cause.START_LIMIT, job.reason)
+    failure = classify(attempt) or _unexplained(job, attempt)
+    own = attempt.stopping_s is not None and failed_before(attempt, attempt.stopping_s)  # its end was still being stored
+    match job.stopping_for:
+        case StopFor.LIMIT if own and failure.cause in (Cause.PROGRAM, Cause.CRASH):
+            return _stop(_because(failure, f"not restarted: it {job.reason}"))
+        case StopFor.LIMIT:
+            return _stop(Failure(Cause.TIME_LIMIT, job.reason))
+        case StopFor.EVICT if not own:
+            failure = Failure(Cause.EVICTED, job.reason)
+            return Verdict(Action.REQUEUE, State.QUEUED, f"requeued: {job.reason}", failure=failure)
+        case StopFor.SHRINK if not own:
+            failure = Failure(Cause.SHRUNK, job.reason)
+            return Verdict(Action.REQUEUE, State.QUEUED, f"continues on fewer nodes: {job.reason}", failure=failure)
+        case StopFor.START if not own and failure.cause not in (Cause.LAUNCH, Cause.MACHINE):
+            failure = Failure(Cause.START_LIMIT, job.reason)
+    return _of_failure(job, attempt, failure, rng)
+
+
+def _of_failure(job: Job, attempt: Attempt, failure: Failure, rng: Random) -> Verdict:
     match failure.cause:
         case Cause.OUT_OF_MEMORY:
             return _stop(failure)
@@ -44,7 +52,7 @@ def verdict_of(job: Job, rng: Random) -> Verdict:
             return _stop(failure)  # the program cannot be started: a restart would fail the same way
         case Cause.PROGRAM | Cause.CRASH:
             return _program(job, attempt, failure, rng)
-        case Cause.RENDEZVOUS if attempt.number - job.restarts_program - job.restarts_infrastructure <= _FREE_RENDEZVOUS:
+        case Cause.RENDEZVOUS if _free_restarts(job, attempt) <= _FREE_RENDEZVOUS:
             return Verdict(Action.RESTART, State.QUEUED, f"restarting: {failure.message}", 0.0, RestartBudget.NONE, failure)
         case _:
             return _infrastructure(job, failure, rng)
@@ -57,17 +65,23 @@ def backoff_s(restarts: int, rng: Random) -> float:
     return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(restarts - 1, 16)) * rng.uniform(0.75, 1.25)
 
 
-def progressed(job: Job, attempt: Attempt) -> bool:
-    """Whether the attempt got further than the last failure: a newer checkpoint or a higher step."""
-    newest = job.good_checkpoints[-1].id if job.good_checkpoints else None
-    steps = [n.outcome.last_step for n in attempt.nodes if n.outcome is not None and n.outcome.last_step is not None]
-    furthest = -1 if job.progress_step is None else job.progress_step
-    return (newest is not None and newest != job.progress_checkpoint) or max(steps, default=-1) > furthest
-
-
 def _ended_well(attempt: Attempt) -> bool:
     outcomes = [n.outcome for n in attempt.nodes]
     return all(o is not None and o.clean and not any(r.stopped_by_us for r in o.ranks) and o.ranks for o in outcomes)
+
+
+def _free_restarts(job: Job, attempt: Attempt) -> int:
+    """How many of its attempts no budget pays for, with this one. Those that were evicted or shrunk do not count."""
+    return attempt.number - job.restarts_program - job.restarts_infrastructure - job.evictions - job.shrinks
+
+
+def _unexplained(job: Job, attempt: Attempt) -> Failure:
+    """The failure if ranks were stopped and no agent knows why."""
+    if any(node.lost for node in attempt.nodes):
+        return Failure(Cause.AGENT_LOST, job.reason)
+    if job.stopping_for is StopFor.FAILURE:  # its nodes restored different checkpoints
+        return Failure(Cause.MACHINE, job.reason)
+    return Failure(Cause.KILLED, "its ranks were stopped, and its agent does not say why")  # one of an older version
 
 
 def _stop(failure: Failure) -> Verdict:
@@ -75,7 +89,7 @@ def _stop(failure: Failure) -> Verdict:
 
 
 def _program(job: Job, attempt: Attempt, failure: Failure, rng: Random) -> Verdict:
-    if not progressed(job, attempt) and not _unread(attempt):
+    if not job.progressed(attempt) and not _unread(attempt):
         return _stop(_because(failure, f"not restarted: {_standstill(job, attempt)}"))
     allowed = job.spec.restarts.program
     if job.restarts_program >= allowed:
@@ -88,7 +102,7 @@ def _infrastructure(job: Job, failure: Failure, rng: Random) -> Verdict:
     allowed = job.spec.restarts.infrastructure
     if job.restarts_infrastructure >= allowed:
         return _stop(_because(failure, f"not restarted: its {allowed} infrastructure restarts are spent"))
-    advanced = job.attempt is not None and progressed(job, job.attempt)
+    advanced = job.attempt is not None and job.progressed(job.attempt)
     killed = failure.cause in (Cause.KILLED, Cause.AGENT_LOST)
     fruitless = not advanced and (failure.cause is Cause.START_LIMIT or (killed and _nowhere(job)))
     if fruitless and job.fruitless_kills >= _FRUITLESS_MAX:

@@ -3,10 +3,11 @@
 The agent has more of these lines than it reports (`TAIL_LINES`); the server reads the reports of older agents.
 
 An exception follows a line with "Traceback (most recent call last)" and its frames, which are indented or in a box. The last
-traceback counts, except those of launchers, which only report that a child failed, and of exceptions that Python ignored. Each
-line of a traceback may have a prefix, such as `[rank1]: ` or `(train pid=7) `. Lines of a progress bar, of loggers and of
-libraries may follow. If the program went on with its steps after the traceback, and then said why it ended, the exception was
-handled. Without a traceback, what programs in C++, Rust, Go, Java and R say is found, or a last line that tells of an error.
+traceback counts, except those of launchers, which only report that a child failed, of exceptions that Python ignored, and of
+other ranks than the one that torchrun names as the root cause. What is chained to an exception is of its kind. Each line of a
+traceback may have a prefix, such as `[rank1]: ` or `(train pid=7) `. Lines of a progress bar, of loggers and of libraries may
+follow. If the program went on with its steps after the traceback, and then said why it ended, the exception was handled.
+Without a traceback, what programs in C++, Rust, Go, Java and R say is found, or a last line that tells of an error.
 """
 
 from __future__ import annotations
@@ -22,16 +23,19 @@ _BEYOND = 60  # lines that may follow the exception; an older one was handled
 _SHOWN_MAX = 160  # characters
 _HEAD = "Traceback (most recent call last)"
 _COLOR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
-_NAMED = re.compile(r"[A-Za-z_][\w.]*(?::(?: .*)?)?\Z")  # directly after the frames, any name is an exception
-_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Group|Fault|Failure)(?::(?: .*)?)?\Z")
+_NAMED = re.compile(r"[A-Za-z_][\w.<>]*(?::(?: .*)?)?\Z")  # directly after the frames, any name is an exception
+_ERROR = re.compile(r"[A-Za-z_][\w.<>]*(?:Error|Exception|Interrupt|Exit|Warning|Group|Fault|Failure)(?::(?: .*)?)?\Z")
 _PY4J = re.compile(r"[\w.]{0,100}Py4JJavaError: .*\.\Z")
 _STEPS = re.compile(r"\b(?:step|iter|iteration|epoch)\b[^\w]{0,3}\d", re.IGNORECASE)
 _FATAL = re.compile(r"Fatal Python error: .")
 _GROUP = re.compile(r" {0,60}\| ?")  # of an ExceptionGroup
-_IGNORED = ("Exception ignored in", "Exception ignored on")
-_THREAD = "Exception in thread"
+_IGNORED = ("Exception ignored in", "Exception ignored on", "Error in atexit._run_exitfuncs", "--- Logging error ---")
+_THREAD = ("Exception in thread", "future: <", "handle: <")  # the last two: of asyncio
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_TRACKERS = ("wandb: ", "COMET ")  # their summaries name steps after the end, and their last lines are no reason of it
 _HYDRA_BEGIN, _HYDRA_END = "Error executing job with overrides", "Set the environment variable HYDRA_FULL_ERROR=1"
-_LAUNCHERS = frozenset(("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException"))
+_LAUNCHERS = frozenset(("ChildFailedError", "ProcessRaisedException", "ProcessExitedException"))
+_CALLED = "CalledProcessError"  # of `accelerate launch`, if the command is a Python; else the program's own
 _NEAR = 4  # lines in which the message of an error follows
 _THROWN = re.compile(r"terminate called after throwing an instance of '([^']{1,200})'")
 _WHAT = re.compile(r"\bwhat\(\): {1,4}(\S.*)")
@@ -44,20 +48,37 @@ _TELLS = re.compile(  # of a last line: `t.py: error: unrecognized arguments`, `
     r"\b(?:error|fatal|cannot|can't|unable to|failed to|not found|no such file|permission denied|invalid)\b", re.IGNORECASE
 )
 _MEASURED = re.compile(r"\b(?:step|iter|iteration|epoch)\b[^\w]{0,3}\d|\berror\b[ :=]{1,4}[\d.]", re.IGNORECASE)  # error 0.3
+_HARMLESS = re.compile(  # in a last line: it tells of no error, or of one that the program went on after
+    r"\b(?:[Nn]o|[Ww]ithout|0) errors?\b|\b[Ee]rror rate\b|\b(?:WARN|WARNING|INFO|DEBUG)\b|[Ww]arning:"
+    r"|\b(?:from scratch|falling back|[Ss]kipping|[Ii]gnoring|[Rr]etrying)\b"
+)
+_TORCHRUN_RANK = re.compile(r"  rank +: (\d{1,9}) \(local_rank")
 _CAUSE = re.compile(r"\s{1,8}(\w{1,60} error: .*)")  # torch: `\tWeightsUnpickler error: Unsupported global: …`
+_OF_RANK = re.compile(r"\[rank(\d{1,9})\]")
 _RANK = re.compile(r"(?:\[rank\d{1,9}\]: {0,2}|\[\d{1,4},\d{1,9}\]<\w{3,6}>: {0,2}|\([\w-]{1,40} pid=\d{1,9}[^()]{0,60}\) )")
+
+
+class _Found:
+    """An exception: its line's number, whether it ended a thread only, and its rank as its lines' prefix names it."""
+
+    def __init__(self, number: int, thread: bool, rank: str, text: str) -> None:
+        self.number = number
+        self.thread = thread
+        self.rank = rank
+        self.text = text
 
 
 class _Search:
     """The state of a search, line by line."""
 
     def __init__(self) -> None:
-        self.found: List[tuple[int, bool, str]] = []  # (line number, whether it ended a thread only, exception)
+        self.found: List[_Found] = []
         self._inside = False  # after the head of a traceback, before its exception
         self._prefix = ""
         self._group = False
         self._kind = ""
         self._before = ""  # the line before, without prefix
+        self._told = ""  # the last line that is not empty
         self._unfinished = False  # the line before is an exception whose message goes on: `Error(s) in loading state_dict:`
 
     def line(self, number: int, text: str, last: bool) -> None:
@@ -66,36 +87,40 @@ class _Search:
         if at >= 0:
             self._begin(text[:at])
             return
+        self._told = text or self._told
         if (self._inside or self._unfinished) and self._prefix and text.startswith(self._prefix):
             text = text[len(self._prefix) :]
         if self._unfinished:
             self._unfinished = False
-            told = text.removeprefix(": ") if self.found[-1][2].endswith(".") else text.strip()  # Py4J: the error of Java
-            if told[:1].isalpha() and (told != text or not self.found[-1][2].endswith(".")):
-                self.found[-1] = (*self.found[-1][:2], f"{self.found[-1][2].rstrip('.:')}: {told}")
+            found = self.found[-1]
+            told = text.removeprefix(": ") if found.text.endswith(".") else text.strip()  # Py4J: the error of Java
+            if told[:1].isalpha() and (told != text or not found.text.endswith(".")):
+                found.text = f"{found.text.rstrip('.:')}: {told}"
                 return
         if self._inside and self._group:
             text = _GROUP.sub("", text, count=1)
-        after_frames = not self._before or self._before[0] in " \t|│╰+>"
+        after_frames = self._before != "" and self._before[0] in " \t|│╰+>"
         if self._inside:
             is_exception = bool((_NAMED if after_frames else _ERROR).match(text))
         else:
-            follows = last or bool(after_frames and self._before)
-            is_exception = bool(_FATAL.match(text)) or (follows and bool(_ERROR.match(text)))
+            cut_off = (last or after_frames) and _ERROR.match(text) and not text.partition(":")[0].endswith("Warning")
+            is_exception = bool(_FATAL.match(text) or cut_off)
+            self._kind, self._prefix = ("", "") if is_exception else (self._kind, self._prefix)
         if is_exception and self._kind != "ignored":
-            self.found.append((number, self._kind == "thread", text))
+            rank = _OF_RANK.match(self._prefix)
+            self.found.append(_Found(number, self._kind == "thread", rank[1] if rank is not None else "", text))
             self._unfinished = text.endswith(":") or bool(_PY4J.match(text))
-        if is_exception:
-            self._inside, self._kind = False, ""
+        self._inside = self._inside and not is_exception
         self._before = text
 
     def _begin(self, prefix: str) -> None:
         self._inside = True
         self._group = prefix.endswith("Exception Group ")
         self._prefix = "" if self._group else prefix
-        told = self._before
-        self._kind = "ignored" if told.startswith(_IGNORED) else "thread" if told.startswith(_THREAD) else ""
-        self._before = " "
+        told = _RANK.sub("", self._told, count=1)
+        if not told.startswith(_CHAINED):
+            self._kind = "ignored" if told.startswith(_IGNORED) else "thread" if told.startswith(_THREAD) else ""
+        self._before = _HEAD  # a frame must follow before any name is an exception
 
 
 def raised(lines: Iterable[str], exit_code: Optional[int] = 1) -> Optional[str]:
@@ -105,18 +130,24 @@ def raised(lines: Iterable[str], exit_code: Optional[int] = 1) -> Optional[str]:
     search = _Search()
     for number, text in enumerate(texts):
         search.line(number, text, number == last)
-    near = [one for one in search.found if one[0] >= last - _BEYOND]
-    best = max(near, key=lambda one: (not one[1], not is_launcher(one[2]), one[0])) if near else None
+    near = _of_root(texts, [one for one in search.found if one.number >= last - _BEYOND])
+    best = max(near, key=lambda one: (not one.thread, not is_launcher(one.text), one.number)) if near else None
     texts = texts[: last + 1]
-    found = (best[2] if best is not None else _hydra(texts) or _crash(texts) or _last_words(texts) or "").rstrip(": ")
+    later = texts if best is None else texts[best.number + 1 :]
+    found = (best.text if best is not None else _hydra(texts) or _crash(texts) or _last_words(texts) or "").rstrip(": ")
     if best is not None and len(found) > _SHOWN_MAX:
-        found = _short(found, texts[best[0] + 1 : best[0] + 1 + _NEAR])
-    if best is not None and any(map(_STEPS.search, texts[best[0] + 1 :])):  # it went on
-        later = texts[best[0] + 1 :]
+        found = _short(found, later[:_NEAR])
+    if best is not None and any(_STEPS.search(text) and not text.startswith(_TRACKERS) for text in later):  # it went on
         found = _crash(later) or _last_words(later) or (found if exit_code == 1 else "")
     if not found:
         return None
     return found if len(found) <= _SHOWN_MAX else found[: _SHOWN_MAX - 1] + "…"
+
+
+def _of_root(texts: List[str], found: List[_Found]) -> List[_Found]:
+    """Without the exceptions of other ranks than the one that torchrun names as the root cause, last in its report."""
+    root = next((match[1] for match in map(_TORCHRUN_RANK.match, reversed(texts)) if match is not None), "")
+    return [one for one in found if root == "" or one.rank in ("", root)]
 
 
 def _short(found: str, after: List[str]) -> str:
@@ -140,7 +171,7 @@ def _hydra(texts: List[str]) -> Optional[str]:
 
 def _crash(texts: List[str]) -> Optional[str]:
     """The error that ended a program that is not Python's, `std::runtime_error: no such file`; None if there is none."""
-    for at in range(len(texts) - 1, -1, -1):
+    for at in range(len(texts) - 1, max(-1, len(texts) - 2 - _BEYOND), -1):
         found = _crash_at(_RANK.sub("", texts[at], count=1), texts[at + 1 : at + 1 + _NEAR])
         if found is not None:
             return found
@@ -149,10 +180,11 @@ def _crash(texts: List[str]) -> Optional[str]:
 
 def _last_words(texts: List[str]) -> Optional[str]:
     """The last line, if it tells of an error. Usage and notes of a tool may stand before it."""
+    texts = [text for text in texts if not text.startswith(_TRACKERS)]
     last = _RANK.sub("", texts[-1], count=1).strip() if texts else ""
     if last == _R_END:
         return next((text.strip() for text in reversed(texts[-_NEAR:]) if text.startswith("Error")), last)
-    return last if _TELLS.search(last) and not _MEASURED.search(last) else None
+    return last if _TELLS.search(last) and not _MEASURED.search(last) and not _HARMLESS.search(last) else None
 
 
 def _crash_at(text: str, after: List[str]) -> Optional[str]:
@@ -171,4 +203,5 @@ def _crash_at(text: str, after: List[str]) -> Optional[str]:
 
 def is_launcher(exception: str) -> bool:
     """Whether it only says that a child process failed."""
-    return exception.partition(":")[0].rpartition(".")[2] in _LAUNCHERS
+    name = exception.partition(":")[0].rpartition(".")[2]
+    return name in _LAUNCHERS or (name == _CALLED and "python" in exception)

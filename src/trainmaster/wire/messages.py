@@ -192,6 +192,7 @@ class Ended(_EndedMarked):
     failed_ago_s: float
     progress: Progress
     unread: str  # why output was not read or searched, so that steps may be missing; empty: it was
+    terminated: bool  # the agent had SIGTERM or SIGINT without an order, so its ranks were stopped or not started
 
 
 Report = Union[Preparing, Started, EnvironmentFound, Rendezvous, Staged, Kept, NotKept, Warned, RunLogged, ProgressShown, Ended]

@@ -29,6 +29,7 @@ class Contact:
         self._wake = wake
         self._sync: Optional[Sync] = None
         self._slow: set[str] = set()  # labels of children that were reported as slow
+        self.terminated = False  # SIGTERM or SIGINT came without an order to stop
 
     def sync(self) -> Sync:
         """The connection to the server, created by the first call."""
@@ -52,6 +53,15 @@ class Contact:
         if os.path.exists(self._directory.file(names.STOP)):
             self._wake.terminated = True
         self._wake.raise_if_stopped()
+
+    def note_signal(self) -> None:
+        """SIGTERM or SIGINT came: not from us if there is no order to stop. One that cannot be examined may be there."""
+        try:
+            os.stat(self._directory.file(names.STOP))
+        except FileNotFoundError:
+            self.terminated = True
+        except OSError:
+            return
 
     def check_everything(self) -> None:
         """As `check_stopped`, and orders of the server too. Orders other than stop stay queued. Raises: wake.Stopped."""

@@ -92,12 +92,12 @@ def _children(launch: Launch, directory: str, restored: Optional[Restored], rend
     children = []
     for local in range(launch["ranks"]):
         rank = Rank(launch["node_index"] * launch["ranks"] + local, directory)
-        rank.argv, rank.shell = argv, launch["shell"]
+        rank.argv = argv
         rank.environment = _of_rank(shared, launch, rank)
         children.append(rank)
     for one in launch["roles"]:
         role = Rank(ROLE_RANK, directory, one["name"])
-        role.argv, role.shell = one["command"], one["shell"]
+        role.argv = one["command"]
         role.environment = {**shared, names.ENV_ROLE: one["name"], names.ENV_SDK: role.sdk_path}
         _show_devices(role.environment, one["devices"])
         if "cpus" in one:

@@ -75,7 +75,8 @@ class Startup:
             doing = "start the ranks"
             self._start_ranks()
         except Stopped:
-            return
+            if self.wake.terminated:
+                self.contact.note_signal()
         except LaunchError as error:
             self.failure = Failure(str(error), isinstance(error, MachineError), error.lines)
         except NoPortError as error:

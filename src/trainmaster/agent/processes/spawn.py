@@ -44,15 +44,14 @@ class MachineError(LaunchError):
 
 
 class Child:
-    """One program. Exactly one of `exit_code` and `signal` is set once it ended. `shell`: exit 128+n counts as signal n."""
+    """One program. Exactly one of `exit_code` and `signal` is set once it ended."""
 
     label = "a program"  # its name in messages
     terminal = False  # whether its standard input is a terminal, which is to become the one that controls it
 
-    def __init__(self, argv: list[str], environment: dict[str, str], shell: bool = False) -> None:
+    def __init__(self, argv: list[str], environment: dict[str, str]) -> None:
         self.argv = argv
         self.environment = environment
-        self.shell = shell
         self.pid = 0
         self.running = False
         self.exit_code: Optional[int] = None
@@ -73,16 +72,12 @@ class Child:
         return not self.running and not self.stopped_by_us and self.exit_code == 0
 
     def ended(self, status: int) -> None:
-        """Record the wait status."""
+        """Record the wait status. A shell's exit code 128+n stays one: a program may exit with it, too."""
         self.running = False
         if os.WIFSIGNALED(status):
             self.signal = os.WTERMSIG(status)
-            return
-        code = os.WEXITSTATUS(status)
-        if self.shell and 0 < code - 128 <= 64:
-            self.signal = code - 128
         else:
-            self.exit_code = code
+            self.exit_code = os.WEXITSTATUS(status)
 
 
 def highest_descriptor() -> int:

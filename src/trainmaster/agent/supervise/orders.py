@@ -23,11 +23,10 @@ class Orders:
     """The main loop asks it at each turn."""
 
     def __init__(self, start: Startup, answers: Answers) -> None:
-        self._directory = start.directory
+        self._start = start
         self._tombstone = _Tombstone(start.directory.file(names.STOP))
         self._checkpoints = _CheckpointRequests(start.directory, start.launch["checkpoint_interval_s"])
         self._grace_s = start.launch["grace_s"]
-        self._wake = start.wake
         self._answers = answers
         self.commands: list[dict[str, Any]] = []  # orders to run a command beside the ranks
         self.stopped = False
@@ -38,15 +37,17 @@ class Orders:
         """The grace period with which to stop the ranks now; None if there is no new order to stop."""
         graces: list[float] = []
         self._checkpoints.step(now_s)
-        signalled = self._wake.terminated
-        self._wake.terminated = False
+        signalled = self._start.wake.terminated
+        self._start.wake.terminated = False
         if signalled or now_s >= self.due_s:
             self.due_s = now_s + _LOOK_S
             if self._tombstone.is_new():
                 graces.append(self._tombstone.grace_s(self._grace_s))
             elif signalled and not self._tombstone.seen:
                 graces.append(self._grace_s)  # a plain SIGTERM, without a tombstone
-            if not self.removed and self._directory.removed:
+                if not self.stopped:
+                    self._start.contact.note_signal()
+            if not self.removed and self._start.directory.removed:
                 self.removed = True
                 graces.append(self._grace_s)
         while self._answers.orders:
@@ -61,7 +62,7 @@ class Orders:
             return None
         if not self.stopped:
             self.stopped = True
-            self._directory.set_flag(names.FLAG_STOP, b"1")
+            self._start.directory.set_flag(names.FLAG_STOP, b"1")
         return min(graces)
 
 

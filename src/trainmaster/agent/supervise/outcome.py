@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import Launch
 
 _IN_USE = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
+_PORT = re.compile(  # `port: 80`, `[::]:80`, `:::80`, `0.0.0.0:80`, `localhost:80`, `('0.0.0.0', 80)`, `listen tcp :80`
+    r"\bport\b\W{0,4}\d|\]:\d|:::\d|\d\.\d{1,3}:\d|localhost:\d|', \d| :\d{2,5}\b", re.IGNORECASE
+)
+_MEET_S = 1800.0  # ranks meet within this time; later, only a program that names no steps has made none
 _ERROR_MAX = 4000
 
 
@@ -48,6 +53,7 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
     reported = [(output.rank, _rank(output.rank, output.last_lines(), launch)) for output in outputs]
     reports = [report for rank, report in reported if rank.role is None]
     peak_bytes = max([end.peak_memory_bytes, *(rank.peak_memory_bytes for rank in start.ranks)])
+    early = progress.first_step is None and end.ran_s < _MEET_S and not _unread(end, outputs)
     if launch["cgroup"]:
         peak_bytes = usage.cgroup_peak_bytes(launch["cgroup"]) or peak_bytes
     return {
@@ -61,7 +67,7 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
         "over_memory": end.over_memory or (limited and cgroups.killed_for_memory(launch["cgroup"] or "")),
         "memory_limit_bytes": launch["memory_bytes"],
         "peak_memory_bytes": peak_bytes,
-        "port_in_use": progress.first_step is None and any(_in_use(report) for report in reports),
+        "port_in_use": early and any(_rendezvous_taken(report, start) for report in reports),
         "last_step": progress.last_step,
         "first_step": progress.first_step,
         "ran_s": round(end.ran_s, 6),
@@ -80,6 +86,7 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
         "failed_ago_s": _failed_ago_s(start),
         "progress": progress.evidence.record(),
         "unread": _unread(end, outputs),
+        "terminated": start.contact.terminated and (not start.ranks or any(rank.stopped_by_us for rank in start.ranks)),
     }
 
 
@@ -111,9 +118,17 @@ def _rank(rank: Rank, tail: list[str], launch: Launch) -> dict[str, Any]:
     }
 
 
-def _in_use(report: dict[str, Any]) -> bool:
-    failed = report["exit_code"] != 0
-    return failed and any(_IN_USE.search(text) for text in [*report["last_lines"], report["error"] or ""])
+def _rendezvous_taken(report: dict[str, Any], start: Startup) -> bool:
+    """Whether a failed rank of a gang tells that the rendezvous port was in use. If it names no port, only rank 0 may mean it:
+    it is the one that listens there.
+    """
+    if report["exit_code"] == 0 or start.prepared.rendezvous is None or not start.launch.get("distributed", True):
+        return False
+    told = [text for text in [*report["last_lines"], report["error"] or ""] if "in use" in text or _IN_USE.search(text)]
+    if not any(map(_IN_USE.search, told)):
+        return False
+    ours = str(start.prepared.rendezvous[1])
+    return any(ours in _NUMBER.findall(text) for text in told) or (report["rank"] == 0 and not any(map(_PORT.search, told)))
 
 
 def _torch_error(path: str) -> Optional[str]:

@@ -34,6 +34,7 @@ def outcome(ended: Mapping[str, Any]) -> Outcome:
         doubted=tuple(str(id) for id in ended.get("doubted", ())),
         progress=Progress.of(ended.get("progress")),
         unread=str(ended.get("unread", "")),
+        terminated=bool(ended.get("terminated", False)),
     )
 
 
@@ -80,6 +81,7 @@ def _rank(rank: Mapping[str, Any]) -> RankEnd:
         peak_memory_bytes=int(rank["peak_memory_bytes"]),
         cpu_s=float(rank["cpu_s"]),
         role=_text(rank.get("role")),
+        outside=_text(rank.get("outside")),
         raised=_text(rank.get("raised")),
     )
 

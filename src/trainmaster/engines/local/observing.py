@@ -106,7 +106,8 @@ class Observer:
         if record is None:
             return None
         try:
-            outcome, spooled = exits.outcome(record), exits.spooled(self._attempts.spool(key))
+            waited_s = self._attempts.written_s_ago(key, names.EXIT) or 0.0
+            outcome, spooled = exits.outcome(record).recorded_later(waited_s), exits.spooled(self._attempts.spool(key))
             # The record does not repeat the rendezvous address, which other nodes of the gang may still need.
             rendezvous = tuple(report for report in spooled if report.get("kind") == "rendezvous")
             reports = (*rendezvous, *exits.reports(record))
