@@ -119,3 +119,7 @@ def test_packages_whose_code_nothing_identifies_are_not_compared() -> None:
     ]
     told: Any = {**record, "built_from": {"a": "", "b": "commit c"}}
     assert not_compared([job], {"a-1": told}) == ["package a: it is not from an index, and nothing but its version is recorded"]
+    found: Any = {**record, "built_from": {}, "unnamed": ["/home/me/loose"]}
+    assert not_compared([job], {"a-1": found}) == [
+        "/home/me/loose, to which a .pth file of its Python leads: nothing of it is recorded"
+    ]

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from launches import launch, write
 
-from trainmaster.agent.environment import detect, installed_packages, machine
+from trainmaster.agent.environment import detect, installed_packages, machine, package_metadata
 from trainmaster.agent.environment.detect import EnvironmentRecorder
 from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.cli.render import human
@@ -98,7 +98,7 @@ def test_the_remote_of_a_work_tree_is_its_repository_s(tmp_path: Path) -> None:
 def test_the_packages_are_those_that_the_interpreter_itself_names() -> None:
     found = installed_packages.Installation(sys.executable, {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1"})
     packages, editable = found.packages()
-    real = {installed_packages._SEPARATORS.sub("-", one.metadata["Name"]).lower(): one.version for one in distributions()}
+    real = {package_metadata.normalized(one.metadata["Name"]): one.version for one in distributions()}
     assert {name: packages.get(name) for name in real} == real
     assert "trainmaster" in editable or packages["trainmaster"]
     assert found.version() == platform.python_version()
@@ -126,6 +126,35 @@ def test_what_identifies_a_package_that_no_index_has(tmp_path: Path) -> None:
     assert {**one, "mine": ""} == {"git": "commit cccccccccccc", "mine": "", "bare": ""}
     assert one["mine"].startswith("files ")
     assert other["mine"] not in (one["mine"], "")
+
+
+def test_code_that_lies_elsewhere_is_told_whoever_installed_it(tmp_path: Path) -> None:
+    """`uv` writes JSON without spaces, `setup.py develop` a line in a `.pth` file: edited source passed as the same packages."""
+    venv, mine = tmp_path / "venv", tmp_path / "mine"
+    site = venv / "lib" / "python3.11" / "site-packages"
+    write(venv / "pyvenv.cfg", "home = /usr/bin\n")
+    write(site / "by_uv-1.dist-info" / "direct_url.json", f'{{"url":"file://{mine}/by%20uv","dir_info":{{"editable":true}}}}')
+    write(site / "torn-1.dist-info" / "direct_url.json", '{"url":')
+    write(site / "by_uv.pth", f"{mine}/by uv/src\n")
+    write(site / "easy-install.pth", f"\ufeff{mine}/old\n# a comment\nimport sys; sys.path\n{tmp_path}/nowhere\n./an_egg-3-py3.11.egg\n")
+    write(site / "paths.pth", f"{mine}/loose\n{tmp_path}/other/site-packages")
+    write(site / "an_egg-3-py3.11.egg" / "EGG-INFO" / "PKG-INFO", "")
+    write(tmp_path / "other" / "site-packages" / "shared-5.dist-info" / "METADATA", "")
+    write(mine / "old" / "Old.Thing.egg-info" / "PKG-INFO", "Metadata-Version: 2.1\nName: Old.Thing\nVersion: 0.3\n")
+    write(mine / "by uv" / "src" / "by_uv.egg-info" / "PKG-INFO", "Version: 9\n")
+    write(mine / "loose" / "code.py", "")
+
+    def found() -> installed_packages.Installation:
+        return installed_packages.Installation(str(venv / "bin" / "python3.11"), {"PYTHONNOUSERSITE": "1"})
+
+    packages, editable = found().packages()
+    assert packages == {"by-uv": "1", "torn": "1", "an-egg": "3", "old-thing": "0.3", "shared": "5"}
+    assert editable == ["by-uv", "old-thing"]
+    assert found().editable_sources() == {"by-uv": f"{mine}/by uv", "old-thing": f"{mine}/old"}
+    assert (found().built_from(editable), found().unnamed()) == ({"torn": ""}, [f"{mine}/loose"])
+    before = found().fingerprint()
+    os.utime(mine / "old" / "Old.Thing.egg-info" / "PKG-INFO", ns=(1, 1))
+    assert found().fingerprint() != before
 
 
 def test_which_python_a_command_runs_in(tmp_path: Path) -> None:
@@ -279,6 +308,8 @@ def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
     assert [line for line in draw(found) if "==" in line] == [
         "    a==1  (in place: its code may have changed since)", "    b==1  (commit c)", "    c==1  (not from an index)",
     ]  # fmt: skip
+    record["unnamed"] = ["/loose"]
+    assert "  other code   /loose" in draw(found)
     record["python"] = {"path": "/p", "version": "3.11", "certain": True}
     assert "  Python       3.11, /p" in draw(found)
     origin.update(git_diff=None)

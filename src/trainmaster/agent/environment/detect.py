@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainmaster.wire.environment import EnvironmentRecord
     from trainmaster.wire.launch import Launch
 
-_FORMAT = 2  # of records: those that an older version made are not used again
+_FORMAT = 3  # of records: those that an older version made are not used again
 _END_S = 2.0  # the end of a short job waits so long for its record
 
 
@@ -106,7 +106,7 @@ class EnvironmentRecorder:
             return {"python": None, "packages": {}, "editable": [], "torch": None, "machine": machine.describe()}
         packages, editable = found.packages()
         python: wire.Interpreter = {"path": found.python, "version": found.version(), "certain": self._certain}
-        return {
+        record: EnvironmentRecord = {
             "python": python,
             "packages": packages,
             "editable": editable,
@@ -114,6 +114,8 @@ class EnvironmentRecorder:
             "torch": found.torch(packages),
             "machine": machine.describe(),
         }
+        unnamed = found.unnamed()
+        return {**record, "unnamed": unnamed} if unnamed else record
 
 
 def _write(path: str, data: bytes) -> None:
