@@ -28,24 +28,31 @@ def submitted(path: Path) -> dict[str, Any]:
     return {"name": "train", "path": str(path), "stamp": found["stamp"], "digest": digest, "bytes": found["bytes"]}
 
 
-def said(tmp_path: Path, *data: dict[str, Any]) -> str:
+def reported(tmp_path: Path, *data: dict[str, Any]) -> dict[str, Any]:
     outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))
     data_changes.look(cast("Launch", {"attempt": 2, "data": list(data)}), outbox)
-    return str(outbox.warned[DATA_CHANGED]["text"]) if DATA_CHANGED in outbox.warned else ""
+    assert outbox.batch()[0] == [outbox.warned[DATA_CHANGED]], "the exit record repeats it"
+    return outbox.warned[DATA_CHANGED]
+
+
+def said(tmp_path: Path, *data: dict[str, Any]) -> str:
+    return str(reported(tmp_path, *data)["text"])
 
 
 def declared(path: Path, name: str) -> dict[str, Any]:
     return {"name": name, "path": str(path), "stamp": wire_data.stamp(wire_data.find(str(path)).files)}
 
 
-def test_data_as_it_was_is_not_spoken_of_and_what_changed_is(tmp_path: Path) -> None:
+def test_data_as_it_was_is_not_warned_of_and_what_changed_is(tmp_path: Path) -> None:
     for name in ("train", "valid"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").write_text("1")
     data = [declared(tmp_path / name, name) for name in ("train", "valid")]
     assert said(tmp_path, *data) == ""
     (tmp_path / "train" / "part").write_text("22")
-    assert said(tmp_path, *data) == "train has changed since the submit, as seen when attempt 2 began"
+    told = reported(tmp_path, *data)
+    assert told["text"] == "train has changed since the submit, as seen when attempt 2 began"
+    assert told["data"] == {"train": wire_data.CHANGED, "valid": wire_data.SAME}
 
 
 def test_data_that_cannot_be_read_is_neither_changed_nor_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +71,9 @@ def test_data_that_cannot_be_read_is_neither_changed_nor_equal(tmp_path: Path, m
     monkeypatch.setattr(os, "scandir", fails)
     (tmp_path / "text" / "part").unlink()
     (tmp_path / "text").rmdir()
-    assert said(tmp_path, *data) == (
+    told = reported(tmp_path, *data)
+    assert told["data"] == {"train": wire_data.UNKNOWN, "valid": wire_data.CHANGED, "text": wire_data.CHANGED}
+    assert told["text"] == (
         "valid, text have changed since the submit, as seen when attempt 2 began; train could not be read when attempt 2 began, "
         "so it is not known whether it is as it was at the submit"
     )

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+SAME, CHANGED, UNKNOWN = "same", "changed", "unknown"  # what an agent saw of an entry when its attempt began, since the submit
 ENTRIES_MAX = 200_000  # files, directories and links that are looked at
 _LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a link to nothing, or a file that is gone meanwhile
 _READ_BYTES = 1024 * 1024

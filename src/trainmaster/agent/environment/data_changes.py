@@ -1,4 +1,4 @@
-"""Says if data that a job declares has changed since its submit: what was recorded of it is then not what the program reads.
+"""Says whether data that a job declares has changed since its submit, so that the program reads other data than was recorded.
 
 The look begins when the ranks have been started: a large directory does not delay them.
 """
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 def look(launch: Launch, outbox: Outbox) -> None:
-    """Warn of data that has changed, and of data that cannot be read now, of which nobody knows whether it has."""
-    changed, unknown = [], []
-    for one in launch["data"]:
-        try:
-            same = _same(one)
-        except OSError:
-            same = None
-        if same is None:
-            unknown.append(one["name"])
-        elif not same:
-            changed.append(one["name"])
+    """Report what is seen of each entry, with a warning of those that have changed or cannot be read now."""
+    seen = {one["name"]: _seen(one) for one in launch["data"]}
+    changed = [name for name, result in seen.items() if result == data.CHANGED]
+    unknown = [name for name, result in seen.items() if result == data.UNKNOWN]
     at, texts = f"when attempt {launch['attempt']} began", []
     if changed:
         texts.append(f"{', '.join(changed)} {'has' if len(changed) == 1 else 'have'} changed since the submit, as seen {at}")
     if unknown:
         texts.append(f"{', '.join(unknown)} could not be read {at}, so it is not known whether it is as it was at the submit")
-    if texts:
-        outbox.warn(DATA_CHANGED, "; ".join(texts))
+    outbox.warned[DATA_CHANGED] = outbox.report("warned", topic=DATA_CHANGED, text="; ".join(texts), data=seen)
+
+
+def _seen(one: DataLaunch) -> str:
+    try:
+        same = _same(one)
+    except OSError:
+        return data.UNKNOWN
+    return data.UNKNOWN if same is None else data.SAME if same else data.CHANGED
 
 
 def _same(one: DataLaunch) -> Optional[bool]:

@@ -17,6 +17,7 @@ from trainmaster.model.job import Job
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NAMES_MAX, TEXT_MAX, Metric
 from trainmaster.server.record.curves import Curves
+from trainmaster.server.record.data_seen import doubted
 from trainmaster.server.record.differences import Compared, Run, compare
 from trainmaster.server.record.divergence import compared
 from trainmaster.server.record.not_compared import not_compared
@@ -27,6 +28,7 @@ from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import STORES
 from trainmaster.server.schemas import described, record_schemas
 from trainmaster.server.views.lookup import find_each
+from trainmaster.server.views.resources import all_attempts
 from trainmaster.wire.code import Tree
 from trainmaster.wire.names import SYSTEM
 
@@ -69,7 +71,7 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     answer = {
         "jobs": [_run_view(job) for job in jobs],
         **_fields(compare(runs, query.all)),
-        "not_compared": not_compared(jobs, {run.job.id: run.environment for run in runs}),
+        "not_compared": not_compared(jobs, {run.job.id: run.environment for run in runs}, _data_doubts(services, jobs)),
         "metrics": [
             {**_ranking_view(one), "diverged": compared(services.metrics, ids, last, one.name)}
             for one in stand
@@ -117,6 +119,10 @@ def _runs(services: Services, jobs: Sequence[Job]) -> list[Run]:
         on = tuple(nodes[share.node] for share in shares if share.node in nodes)
         runs.append(Run(job, on, records[name], trees[job.code.digest]))
     return runs
+
+
+def _data_doubts(services: Services, jobs: Sequence[Job]) -> dict[str, dict[str, str]]:
+    return {job.id: doubted(job, all_attempts(job, services.events.attempts(job.id))) for job in jobs if job.data}
 
 
 def _environment_name(job: Job) -> str | None:

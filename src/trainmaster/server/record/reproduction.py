@@ -5,49 +5,48 @@ which is where its engine runs jobs.
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainmaster.agent.environment import machine
 from trainmaster.agent.environment.installed_packages import Installation
 from trainmaster.model import redaction
-from trainmaster.model.job import Job
+from trainmaster.model.job import Attempt, Job
 from trainmaster.model.spec import DataVersion
 from trainmaster.server.record.command_reading import unrecorded
+from trainmaster.server.record.data_seen import doubted
 from trainmaster.server.record.provenance import environment
 from trainmaster.server.runtime.runtime import Runtime
+from trainmaster.server.views.resources import all_attempts
 from trainmaster.wire.environment import EnvironmentRecord
-from trainmaster.wire.names import DATA_CHANGED
 
-_WORD = re.compile(r"[\w-]+")
 _PACKAGES = 10  # packages listed by name
 _MACHINE = (("host", "host"), ("cpu", "processor"), ("kernel", "kernel"), ("driver", "driver"), ("libc", "C library"))
 
 
 def comparison(api: Runtime, job: Job, data: Sequence[DataVersion]) -> dict[str, Any]:
     """`equal`: what is kept; `unequal`: what is not. `data`: the present versions of the job's data."""
-    record, variables = _recorded(api, job), {**job.origin.variables, **job.spec.environment.variables}
-    unequal = [*_unequal_job(job, record), *unequal_data(job, data), *_unequal_environment(record, variables)]
-    return {"equal": list(_held(job, data)), "unequal": unequal}
+    attempts = all_attempts(job, api.services.events.attempts(job.id))
+    record, variables = _recorded(api, attempts), {**job.origin.variables, **job.spec.environment.variables}
+    doubts = doubted(job, attempts)
+    unequal = [*_unequal_job(job, record), *unequal_data(job, data, doubts), *_unequal_environment(record, variables)]
+    return {"equal": list(_held(job, equal_data(job, data, doubts))), "unequal": unequal}
 
 
-def _recorded(api: Runtime, job: Job) -> EnvironmentRecord | None:
+def _recorded(api: Runtime, attempts: Sequence[Attempt]) -> EnvironmentRecord | None:
     """The environment record of the last attempt that has one."""
-    attempts = [*api.services.events.attempts(job.id), *([job.attempt] if job.attempt is not None else [])]
     names = [node.environment for attempt in attempts for node in attempt.nodes[:1] if node.environment is not None]
     return environment(api.services, names[-1]) if names else None
 
 
-def _held(job: Job, data: Sequence[DataVersion]) -> Iterator[str]:
+def _held(job: Job, data: Sequence[str]) -> Iterator[str]:
     """What the new job shares with the original, by content."""
     if job.code.digest is not None:
         commit = f" (git {job.origin.git_commit[:8]})" if job.origin.git_commit else ""
         yield f"code {job.code.digest[:12]}{commit}"
     yield "spec"
-    held = equal_data(job, data)
-    if held:
-        yield f"data {', '.join(held)}"
+    if data:
+        yield f"data {', '.join(data)}"
     if job.spec.params:
         yield "parameters " + ", ".join(f"{name}={value}" for name, value in redaction.values(job.spec.params).items())
     if job.lineage is not None and job.lineage.checkpoint is not None:
@@ -73,18 +72,17 @@ def _unequal_job(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
         yield f"course: {job.id} was restarted {times}; this job is only if something breaks"
 
 
-def equal_data(job: Job, now: Sequence[DataVersion]) -> list[str]:
-    """Names of the data whose bytes are those that the job read, as far as is known."""
-    doubted = _doubted(job)
-    return [version.name for version in job.data if version.exact and version in now and version.name not in doubted]
+def equal_data(job: Job, now: Sequence[DataVersion], doubts: Mapping[str, str]) -> list[str]:
+    """Names of the data whose bytes are those that the job read. `doubts`: of `data_seen`."""
+    return [version.name for version in job.data if version.exact and version in now and version.name not in doubts]
 
 
-def unequal_data(job: Job, now: Sequence[DataVersion]) -> Iterator[str]:
-    """Data that changed, or that cannot be compared."""
-    known, doubted = {version.name: version for version in now}, _doubted(job)
+def unequal_data(job: Job, now: Sequence[DataVersion], doubts: Mapping[str, str]) -> Iterator[str]:
+    """Data that changed, or that cannot be compared. `doubts`: of `data_seen`."""
+    known = {version.name: version for version in now}
     for name in job.spec.data:
-        if name in doubted:
-            yield f"data {name}: {job.id} may have read another version than the one recorded: {doubted[name]}"
+        if name in doubts:
+            yield f"data {name}: {job.id} may have read another version than the one recorded: {doubts[name]}"
         then = next((version for version in job.data if version.name == name), None)
         current = known.get(name)
         if then is None or then.digest is None or current is None or current.digest is None:
@@ -95,17 +93,6 @@ def unequal_data(job: Job, now: Sequence[DataVersion]) -> Iterator[str]:
         elif not (then.exact and current.exact):
             doubt = then.doubt or current.doubt or "it is too large to compare its bytes"
             yield f"data {name}: names, sizes and times of what was looked at are equal; {doubt}"
-
-
-def _doubted(job: Job) -> dict[str, str]:
-    """Data that an attempt found changed or could not read, so that its recorded version may not be what was read -> why."""
-    found: dict[str, str] = {}
-    for trouble in job.troubles:
-        if trouble.topic == DATA_CHANGED:
-            # A later attempt's warning replaces that of an earlier one, which may have named other data.
-            named = _WORD.findall(trouble.text) if trouble.attempt == 1 else job.spec.data
-            found.update((name, trouble.text) for name in job.spec.data if name in named)
-    return found
 
 
 def _unequal_environment(then: EnvironmentRecord | None, variables: Mapping[str, str]) -> Iterator[str]:
