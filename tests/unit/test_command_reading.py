@@ -41,7 +41,7 @@ def test_interpreters_system_programs_and_what_is_in_the_copy_are_no_such_paths(
 
 
 def test_recorded_data_and_the_directory_of_a_job_in_place_are_told_elsewhere() -> None:
-    data = (DataVersion("train", "/srv/data", "a" * 64, True, 1, 1), DataVersion("url", "s3://b/x"))
+    data = (DataVersion("train", "/srv/data", "a" * 64, True, 1, 1, listing=""), DataVersion("url", "s3://b/x"))
     job = replace(made("python t.py /srv/data /srv/data/train/ /srv/database s3://b/x s3://b/xy"), data=data)
     assert [path for path, _ in outside(job)] == ["/srv/database", "s3://b/xy"]
     inside = made("python /home/me/work/t.py ../other/u.py", in_place=True)

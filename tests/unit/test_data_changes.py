@@ -25,7 +25,8 @@ def submitted(path: Path) -> dict[str, Any]:
     """As the client records it, and as the server passes it on."""
     (found,) = versions({"data": {"train": str(path)}}, path.parent)
     digest = found["digest"] if found["exact"] else ""
-    return {"name": "train", "path": str(path), "stamp": found["stamp"], "digest": digest, "bytes": found["bytes"]}
+    return {"name": "train", "path": str(path), "stamp": found["stamp"], "digest": digest, "bytes": found["bytes"],
+            "listing": found["listing"]}  # fmt: skip
 
 
 def reported(tmp_path: Path, *data: dict[str, Any]) -> dict[str, Any]:
@@ -107,6 +108,35 @@ def test_other_bytes_of_the_same_size_and_time_are_a_change(tmp_path: Path, insi
     file.write_text("BBBB")
     os.utime(file, (1000, 1000))
     assert said(tmp_path, declared).startswith("train has changed since the submit")
+
+
+def test_a_new_directory_link_or_pipe_is_a_change_although_no_file_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "train" / "a" / "part"
+    file.parent.mkdir(parents=True)
+    file.write_text("AAAA")
+    exact = submitted(tmp_path / "train")
+    monkeypatch.setattr(client_data, "BYTES_MAX", 3)
+    large, older = submitted(tmp_path / "train"), declared(tmp_path / "train", "train")
+    for change, known in (
+        ((tmp_path / "train" / "b").mkdir, wire_data.SAME), (lambda: (tmp_path / "train" / "x").symlink_to("nowhere"), wire_data.SAME),
+        (lambda: os.mkfifo(tmp_path / "train" / "pipe"), wire_data.UNKNOWN),
+    ):  # fmt: skip
+        before = submitted(tmp_path / "train")
+        change()
+        told = [reported(tmp_path, one)["data"]["train"] for one in (exact, large, before, older)]
+        assert told == [wire_data.CHANGED, wire_data.CHANGED, wire_data.CHANGED, known]
+    assert reported(tmp_path, submitted(tmp_path / "train"))["data"] == {"train": wire_data.SAME}, "the pipe was there before"
+
+
+def test_of_data_that_is_not_seen_whole_a_stamp_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(9):
+        (tmp_path / "train" / str(number)).mkdir(parents=True)
+        (tmp_path / "train" / str(number) / "part").write_text("1")
+    exact = submitted(tmp_path / "train")
+    monkeypatch.setattr(wire_data, "ENTRIES_MAX", 12)
+    told = reported(tmp_path, submitted(tmp_path / "train"))
+    assert (told["data"], told["text"]) == ({"train": wire_data.UNKNOWN}, ""), "the submit has said so"
+    assert reported(tmp_path, exact)["data"] == {"train": wire_data.CHANGED}, "it was seen whole, so it has more entries now"
 
 
 def test_what_touches_no_byte_is_no_change(tmp_path: Path) -> None:

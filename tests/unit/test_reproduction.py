@@ -11,6 +11,7 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodePhase, NodeRun, Outcome, Trouble
 from trainmaster.model.spec import DataVersion
 from trainmaster.server.record.data_seen import doubted
+from trainmaster.server.record.differences import Run, compare
 from trainmaster.server.record.not_compared import not_compared
 from trainmaster.server.record.reproduction import _unequal_python, equal_data, unequal_data
 from trainmaster.server.views.event_text import sentence
@@ -20,7 +21,8 @@ from trainmaster.wire.data import CHANGED, SAME, UNKNOWN
 from trainmaster.wire.environment import EnvironmentRecord
 
 TRAIN, VALID = (
-    DataVersion(name, f"/d/{name}", digest * 64, True, 1, 1, stamp=digest * 64) for name, digest in (("train", "a"), ("valid", "b"))
+    DataVersion(name, f"/d/{name}", digest * 64, True, 1, 1, stamp=digest * 64, listing="")
+    for name, digest in (("train", "a"), ("valid", "b"))
 )
 NOW = (TRAIN, VALID)
 RUNNING = NodeRun(NodePhase.RUNNING)
@@ -93,6 +95,21 @@ def test_data_that_had_changed_when_the_original_read_it_is_not_equal_to_what_is
     ]  # fmt: skip
     assert (equal_data(job, NOW, {}), list(unequal_data(job, NOW, {}))) == (["train", "valid"], [])
     assert not_compared([job], doubts={"e-1": doubts}) == [f"data train: {doubts['train']}"]
+
+
+def test_entries_that_are_no_files_are_compared_where_both_versions_looked_at_them() -> None:
+    """An empty directory is a class to a program that lists directories, and was in no digest."""
+    job, other, older = with_data(), replace(TRAIN, listing="d" * 64), replace(TRAIN, listing=None)
+    beside = "data train: its entries other than files (such as empty directories)"
+    for now, told in ((other, f"{beside} differ"), (older, f"{beside} were not recorded, so only its files are compared")):
+        assert equal_data(job, (now, VALID), {}) == ["valid"]
+        assert list(unequal_data(job, (now, VALID), {})) == [told]
+    assert not_compared([replace(job, data=(older, VALID))]) == [f"{beside} were not recorded"]
+    runs = [Run(replace(job, id=id, data=(version, VALID))) for id, version in (("a-1", TRAIN), ("b-1", other), ("c-1", older))]
+    assert [(one.section, one.values) for one in compare(runs[:2]).fields] == [
+        ("data", ["/d/train aaaaaaaaaaaa", "/d/train aaaaaaaaaaaa, besides files dddddddddddd"])
+    ]
+    assert compare(runs).fields == [], "of one it is not known"
 
 
 def test_a_python_that_is_gone_is_told_as_such_and_not_as_another_version(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from trainmaster.model.job import Attempt, Job, NodePhase
 from trainmaster.wire.data import CHANGED, SAME, UNKNOWN
 
+NO_FILES = "its entries other than files (such as empty directories)"  # older versions did not look at them
 _NAMED_MAX = 3
 
 

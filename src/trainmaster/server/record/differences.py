@@ -14,6 +14,7 @@ from trainmaster.model import redaction
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
 from trainmaster.model.options.placeholders import unread
+from trainmaster.model.spec import DataVersion
 from trainmaster.wire.code import Tree
 from trainmaster.wire.environment import EnvironmentRecord
 
@@ -105,7 +106,7 @@ def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
         "start": [_start(run.job) for run in runs],
         "code": [_code(run.job) for run in runs],
         "files": [_files(run.tree) for run in runs],
-        "data": [_data(run.job) for run in runs],
+        "data": _all_data([run.job for run in runs]),
         "python": [_python(record) for record in records],
         "packages": _all_packages(records),
         "hardware": [_hardware(run) for run in runs],
@@ -193,8 +194,15 @@ def _content(entry: Mapping[str, Any]) -> str:
     return str(entry["sha256"])[:_DIGEST_SHOWN] + (" executable" if entry["mode"] & 0o100 else "")
 
 
-def _data(job: Job) -> dict[str, Any]:
-    return {one.name: f"{one.uri} {(one.digest or 'not looked at')[:_DIGEST_SHOWN]}" for one in job.data}
+def _all_data(jobs: Sequence[Job]) -> list[Mapping[str, Any] | None]:
+    """What is there besides files counts for an entry only if all jobs recorded it: otherwise it is not known to differ."""
+    unlisted = {one.name for job in jobs for one in job.data if one.listing is None}
+    return [{one.name: _version(one, one.name not in unlisted) for one in job.data} for job in jobs]
+
+
+def _version(one: DataVersion, listed: bool) -> str:
+    beside = f", besides files {one.listing[:_DIGEST_SHOWN]}" if listed and one.listing else ""
+    return f"{one.uri} {(one.digest or 'not looked at')[:_DIGEST_SHOWN]}{beside}"
 
 
 def _python(record: EnvironmentRecord | None) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from trainmaster.model.job import Job
 from trainmaster.model.redaction import is_secret_variable, text
 from trainmaster.server.record.command_reading import unrecorded
+from trainmaster.server.record.data_seen import NO_FILES
 from trainmaster.wire.environment import EnvironmentRecord
 
 _NAMED_MAX = 3
@@ -41,6 +42,8 @@ def _of(job: Job, record: EnvironmentRecord | None, doubts: Mapping[str, str]) -
         elif not version.exact:
             why = version.doubt or "it is large or cannot be read whole"
             yield f"data {name}: only names, sizes and times are compared, because {why}"
+        if version is not None and version.digest is not None and version.listing is None:
+            yield f"data {name}: {NO_FILES} were not recorded"
     yield from (f"data {name}: {doubt}" for name, doubt in doubts.items())
     for name, place in job.origin.editable.items():
         kept = ": nothing of it is recorded" if job.code.in_place else " and not from the copy"

@@ -14,7 +14,7 @@ from trainmaster.model import redaction
 from trainmaster.model.job import Attempt, Job
 from trainmaster.model.spec import DataVersion
 from trainmaster.server.record.command_reading import unrecorded
-from trainmaster.server.record.data_seen import doubted
+from trainmaster.server.record.data_seen import NO_FILES, doubted
 from trainmaster.server.record.provenance import environment
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.views.resources import all_attempts
@@ -73,8 +73,10 @@ def _unequal_job(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
 
 
 def equal_data(job: Job, now: Sequence[DataVersion], doubts: Mapping[str, str]) -> list[str]:
-    """Names of the data whose bytes are those that the job read. `doubts`: of `data_seen`."""
-    return [version.name for version in job.data if version.exact and version in now and version.name not in doubts]
+    """Names of the data whose files and directories are those that the job read. `doubts`: of `data_seen`."""
+    current = {version.name: version for version in now}
+    proven = [one for one in job.data if one.exact and one == current.get(one.name) and one.name not in doubts]
+    return [one.name for one in proven if one.listing is not None and one.listing == current[one.name].listing]
 
 
 def unequal_data(job: Job, now: Sequence[DataVersion], doubts: Mapping[str, str]) -> Iterator[str]:
@@ -90,9 +92,19 @@ def unequal_data(job: Job, now: Sequence[DataVersion], doubts: Mapping[str, str]
             yield f"data {name}: its version was not recorded, so it cannot be compared{doubt}"
         elif then.digest != current.digest:
             yield f"data {name}: version {then.digest[:12]}, now {current.digest[:12]}"
-        elif not (then.exact and current.exact):
-            doubt = then.doubt or current.doubt or "it is too large to compare its bytes"
-            yield f"data {name}: names, sizes and times of what was looked at are equal; {doubt}"
+        else:
+            yield from _beside_digests(then, current)
+
+
+def _beside_digests(then: DataVersion, now: DataVersion) -> Iterator[str]:
+    """What equal digests do not prove."""
+    if not (then.exact and now.exact):
+        doubt = then.doubt or now.doubt or "it is too large to compare its bytes"
+        yield f"data {then.name}: names, sizes and times of the files that were looked at are equal; {doubt}"
+    if then.listing is None or now.listing is None:
+        yield f"data {then.name}: {NO_FILES} were not recorded, so only its files are compared"
+    elif then.listing != now.listing:
+        yield f"data {then.name}: {NO_FILES} differ"
 
 
 def _unequal_environment(then: EnvironmentRecord | None, variables: Mapping[str, str]) -> Iterator[str]:
