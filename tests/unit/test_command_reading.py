@@ -6,6 +6,7 @@ from typing import Any
 from trainmaster.model.job import Job
 from trainmaster.model.spec import CodeCopy, DataVersion, Environment, Role
 from trainmaster.server.record.command_reading import installers, outside
+from trainmaster.server.record.differences import Run, compare
 from trainmaster.server.record.not_compared import not_compared
 from trainmaster.server.record.reproduction import _unequal_job
 from trainmaster.testing import builders
@@ -123,3 +124,10 @@ def test_packages_whose_code_nothing_identifies_are_not_compared() -> None:
     assert not_compared([job], {"a-1": found}) == [
         "/home/me/loose, to which a .pth file of its Python leads: nothing of it is recorded"
     ]
+    unread: Any = {**record, "built_from": {}, "unread": ["/venv/lib (Input/output error)"]}
+    assert not_compared([job], {"a-1": unread}) == [
+        "packages: /venv/lib (Input/output error) could not be read, so some may be missing in the record"
+    ]
+    compared = compare([Run(job, environment={**unread, "unread": []}), Run(replace(job, id="b-1"), environment=unread)])
+    assert [one.section for one in compared.fields] == []
+    assert compared.unknown["packages"] == ["b-1"]

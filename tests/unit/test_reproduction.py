@@ -1,8 +1,11 @@
 """What a reproduction says of data: equal only if the original read what was recorded of it."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
+
+import pytest
 
 from trainmaster.control.reports import event_of
 from trainmaster.lifecycle.machine import apply
@@ -110,6 +113,26 @@ def test_entries_that_are_no_files_are_compared_where_both_versions_looked_at_th
         ("data", ["/d/train aaaaaaaaaaaa", "/d/train aaaaaaaaaaaa, besides files dddddddddddd"])
     ]
     assert compare(runs).fields == [], "of one it is not known"
+
+
+def test_packages_that_cannot_be_read_now_or_could_not_then_are_not_called_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "bin" / "python3.11"
+    python.parent.mkdir()
+    python.write_text("")
+    record = {"python": {"path": str(python), "version": "3.11"}, "packages": {"numpy": "2.0"}, "editable": []}
+    assert list(_unequal_python(cast("EnvironmentRecord", record), {"HOME": ""})) == ["package numpy: 2.0, now none"]
+    assert list(_unequal_python(cast("EnvironmentRecord", {**record, "unread": ["/x (why)"]}), {"HOME": ""})) == []
+    (tmp_path / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+
+    def fails(path: str) -> list[str]:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "listdir", fails)
+    (told,) = _unequal_python(cast("EnvironmentRecord", record), {"HOME": ""})
+    assert told.startswith("packages: ")
+    assert told.endswith(" (Input/output error) cannot be read now, so they cannot be compared")
 
 
 def test_a_python_that_is_gone_is_told_as_such_and_not_as_another_version(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import zlib
+from typing import cast
 
 from trainmaster.agent.environment import installed_packages, machine
 from trainmaster.agent.files.fast_json import read_json
@@ -41,7 +42,7 @@ class EnvironmentRecorder:
         python, self._certain = installed_packages.interpreter(command, launch["shell"], variables, launch["work"])
         self._installation = installed_packages.Installation(python, variables) if python is not None else None
         seen = self._installation.fingerprint() if self._installation is not None else []
-        self._made_from = [_FORMAT, boot_id(), os.uname().release, seen]
+        self._made_from = [_FORMAT, boot_id(), machine.fingerprint(), seen]
         path = self._installation.python if self._installation is not None else ""
         name = f"{path}\0{variables.get('PYTHONPATH', '')}\0{self._certain}"
         self._note = os.path.join(self._store, f"{zlib.crc32(os.fsencode(name)):08x}.json")
@@ -94,10 +95,12 @@ class EnvironmentRecorder:
         """Make the record and its note. Raises: OSError."""
         import json  # noqa: PLC0415 - an agent that only reads the note does not need it
 
-        data = wire.encoded(self._record())
+        record = self._record()
+        data = wire.encoded(record)
         name = wire.digest(data)
         _write(os.path.join(self._store, f"{name}.json"), data)
-        _write(self._note, json.dumps({"digest": name, "made_from": self._made_from}).encode())
+        if not record.get("unread"):  # else the next agent looks again
+            _write(self._note, json.dumps({"digest": name, "made_from": self._made_from}).encode())
         return name
 
     def _record(self) -> EnvironmentRecord:
@@ -114,8 +117,8 @@ class EnvironmentRecorder:
             "torch": found.torch(packages),
             "machine": machine.describe(),
         }
-        unnamed = found.unnamed()
-        return {**record, "unnamed": unnamed} if unnamed else record
+        told = {"unnamed": found.unnamed(), "unread": found.unread()}
+        return cast("EnvironmentRecord", {**record, **{name: value for name, value in told.items() if value}})
 
 
 def _write(path: str, data: bytes) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 
 from trainmaster.agent.environment import command_line, package_metadata
-from trainmaster.agent.environment.package_metadata import Installed, listed, text
+from trainmaster.agent.environment.package_metadata import Installed, Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _OF_DIRECTORY = re.compile(r"(?:pypy|python)(\d+\.\d+)\Z")
 _HEADER = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
 _PATCH = re.compile(rb"(\d+\.\d+\.\d+(?:[abc]\d+|rc\d+)?\+?)\0")  # as a C string in the executable
 _VERSION_MAX = 20
+_UNREAD_MAX = 10
 _SHEBANG_MAX = 256
 _LIBRARIES = ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu")
 
@@ -39,11 +40,18 @@ def interpreter(command: List[str], shell: bool, environment: Mapping[str, str],
     named = [path for path in seen if path is not None]
     if named:
         alike = {(os.path.dirname(path), os.path.realpath(path)) for path in named}
-        certain = whole and len(named) == len(seen) and len(alike) == 1 and not _head(named[0]).startswith(b"#!")
-        return named[0], certain
+        head = _head(named[0])
+        one = len(named) == len(seen) and len(alike) == 1 and head is not None and not head.startswith(b"#!")
+        return named[0], whole and one and not _decided_by(environment, words, "bash" in map(os.path.basename, command))
     written = _WORD.findall(command[-1] if shell else " ".join(command))
     guessed = (_python_of(word, environment, work) for word in (*written, "python", "python3"))
     return next((path for path in guessed if path is not None), None), False
+
+
+def _decided_by(environment: Mapping[str, str], words: List[str], bash: bool) -> bool:
+    """Whether a variable lets another Python start, or lets it find other packages than those of its own directories."""
+    functions = any(f"BASH_FUNC_{word}%%" in environment for word in words)
+    return bool(environment.get("PYTHONHOME") or (bash and (environment.get("BASH_ENV") or functions)))
 
 
 def _python_of(word: str, environment: Mapping[str, str], work: str) -> Optional[str]:
@@ -52,7 +60,7 @@ def _python_of(word: str, environment: Mapping[str, str], work: str) -> Optional
     if path is None or _PYTHON.match(os.path.basename(word)):
         return path
     line = _head(path)
-    if not line.startswith(b"#!/"):
+    if line is None or not line.startswith(b"#!/"):
         return None
     program, _, argument = os.fsdecode(line[2:].strip()).partition(" ")
     if os.path.basename(program) == "env" and _PYTHON.match(argument):
@@ -60,13 +68,13 @@ def _python_of(word: str, environment: Mapping[str, str], work: str) -> Optional
     return program if _PYTHON.match(os.path.basename(program)) and os.path.isfile(program) else None
 
 
-def _head(path: str) -> bytes:
-    """The first line of a file; nothing if it cannot be read."""
+def _head(path: str) -> Optional[bytes]:
+    """The first line of a file; None if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(_SHEBANG_MAX).split(b"\n", 1)[0]
     except OSError:
-        return b""
+        return None
 
 
 def _found(word: str, environment: Mapping[str, str], work: str) -> Optional[str]:
@@ -87,18 +95,20 @@ class Installation:
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
         self.python = os.path.abspath(python)
         self._real = os.path.realpath(self.python)
+        self._read = Reader()
         prefix = os.path.dirname(os.path.dirname(self.python))
-        settings = _settings(os.path.join(prefix, "pyvenv.cfg"))
+        settings = self._settings(os.path.join(prefix, "pyvenv.cfg"))
         base = os.path.dirname(os.path.dirname(self._real))
-        self.minor = _minor(self._real, prefix if settings is not None else base)
+        self.minor = self._minor(prefix if settings is not None else base)
         self.beside: List[str] = []  # directories that `.pth` files name
         self.sites = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
         if settings is not None:
             self.sites += self._searched(self._below(prefix))
         if settings is None or settings.get("include-system-site-packages", "").lower() == "true":
-            home = environment.get("HOME")
-            if home and not environment.get("PYTHONNOUSERSITE"):
-                self.sites += self._searched([os.path.join(home, ".local", "lib", f"python{self.minor}", "site-packages")])
+            user, home = environment.get("PYTHONUSERBASE"), environment.get("HOME")
+            if (user or home) and not environment.get("PYTHONNOUSERSITE"):
+                place = user or os.path.join(home or "", ".local")
+                self.sites += self._searched([os.path.join(place, "lib", f"python{self.minor}", "site-packages")])
             self.sites += self._searched(self._below(base))
             if base == "/usr":  # Debian has a separate directory for pip's packages
                 self.sites += self._searched([f"/usr/local/lib/python{self.minor}/dist-packages"])
@@ -109,25 +119,39 @@ class Installation:
     def _searched(self, sites: Iterable[str]) -> Iterator[str]:
         """Sites, each with the directories that its `.pth` files name."""
         for site in sites:
-            named = list(package_metadata.directories_of_pth(site))
+            named = list(self._read.directories_of_pth(site))
             self.beside += named
             yield from (site, *named)
 
     def _below(self, prefix: str) -> List[str]:
         names = [f"lib/python{self.minor}/site-packages", f"lib64/python{self.minor}/site-packages"]
         names += [f"lib/python{self.minor}/dist-packages", "lib/python3/dist-packages"]
-        return [path for path in (os.path.join(prefix, name) for name in names) if os.path.isdir(path)]
+        return [path for path in (os.path.join(prefix, name) for name in names) if self._read.exists(path)]
+
+    def _settings(self, path: str) -> Optional[Dict[str, str]]:
+        """The settings in `pyvenv.cfg` of a virtual environment; None if there is none."""
+        if not self._read.exists(path):
+            return None
+        pairs = (line.partition("=") for line in self._read.text(path).splitlines())
+        return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+    def _minor(self, prefix: str) -> str:
+        """The minor version such as `3.11`: from the program's name, else from the directory beside it."""
+        for name in (os.path.basename(self._real), *reversed(self._read.listed(os.path.join(prefix, "lib")))):
+            match = _OF_DIRECTORY.match(name)
+            if match:
+                return match[1]
+        return "3"
 
     def fingerprint(self) -> List[object]:
         """Changes whenever a package is added or removed or the interpreter is replaced. Costs a few calls of the system."""
-        notes = [
-            os.path.join(site, name, "PKG-INFO") for site in self.beside for name in listed(site) if name.endswith(".egg-info")
-        ]
-        return [[path, _changed_ns(path)] for path in (self.python, self._real, *self.sites, *notes)]
+        entries = (os.path.join(site, name) for site in self.beside for name in self._read.listed(site))
+        notes = [os.path.join(entry, "PKG-INFO") for entry in entries if entry.endswith(".egg-info")]
+        return [[path, self._read.changed_ns(path)] for path in (self.python, self._real, *self.sites, *notes)]
 
     def version(self) -> str:
         """The version from the interpreter's headers, executable or library; else the minor version."""
-        header = text(os.path.join(self._base, "include", f"python{self.minor}", "patchlevel.h"))
+        header = self._read.text(os.path.join(self._base, "include", f"python{self.minor}", "patchlevel.h"))
         match = _HEADER.search(header)
         if match:
             return match[1]
@@ -142,11 +166,11 @@ class Installation:
     def packages(self) -> Tuple[Dict[str, str], List[str]]:
         """(normalized name -> version, names of editable installs)."""
         found = self._found()
-        return {one.name: one.version for one in found}, sorted(one.name for one in found if _is_editable(one))
+        return {one.name: one.version for one in found}, sorted(one.name for one in found if self._is_editable(one))
 
     def editable_sources(self) -> Dict[str, str]:
         """Normalized names of editable installs -> the directories that they were installed from."""
-        found = {one.name: _source(one) for one in self._found() if _is_editable(one)}
+        found = {one.name: self._source(one) for one in self._found() if self._is_editable(one)}
         return {name: source for name, source in found.items() if source is not None}
 
     def built_from(self, editable: Collection[str]) -> Dict[str, str]:
@@ -156,9 +180,9 @@ class Installation:
         """
         found: Dict[str, str] = {}
         for one in self._found():
-            told = package_metadata.direct_url(one.directory) if one.name not in editable else None
+            told = self._read.direct_url(one.directory) if one.name not in editable else None
             if told is not None:
-                found[one.name] = package_metadata.code_of(told, one.directory)
+                found[one.name] = self._read.code_of(told, one.directory)
         return found
 
     def unnamed(self) -> List[str]:
@@ -166,39 +190,36 @@ class Installation:
         told = {*(os.path.dirname(one.directory) for one in self._found()), *self.editable_sources().values()}
         return [path for path in dict.fromkeys(self.beside) if not any(_lies_in(path, place) for place in told)]
 
+    def unread(self) -> List[str]:
+        """What could not be read so far, the first few, with the reason: packages may be missing."""
+        return [f"{path} ({why})" for path, why in self._read.unread.items()][:_UNREAD_MAX]
+
+    def _is_editable(self, one: Installed) -> bool:
+        return one.developed or package_metadata.is_editable(self._read.direct_url(one.directory))
+
+    def _source(self, one: Installed) -> Optional[str]:
+        if one.developed:
+            return os.path.dirname(one.directory)
+        return package_metadata.source(self._read.direct_url(one.directory) or {})
+
     def _found(self) -> List[Installed]:
         """The packages that it imports, each once, in the order of its path."""
         if self._packages is None:
             found: Dict[str, Installed] = {}
             for site in self.sites:
-                for one in package_metadata.installed(site, site in self.beside):
+                for one in self._read.installed(site, site in self.beside):
                     found.setdefault(one.name, one)
             self._packages = list(found.values())
         return self._packages
 
     def torch(self, packages: Mapping[str, str]) -> Optional[Torch]:
-        """Versions of the installed torch, without importing it."""
+        """Versions of the installed torch, without importing it; None if there is none, or its build is not known."""
         if "torch" not in packages:
             return None
-        lines = next(filter(None, (text(os.path.join(site, "torch", "version.py")) for site in self.sites)), "")
+        lines = next(filter(None, (self._read.text(os.path.join(site, "torch", "version.py")) for site in self.sites)), "")
+        if not lines:
+            return None
         return {"version": packages["torch"], "cuda": _assigned(lines, "cuda"), "hip": _assigned(lines, "hip")}
-
-
-def _minor(real: str, prefix: str) -> str:
-    """The minor version such as `3.11`: from the program's name, else from the directory beside it."""
-    for name in (os.path.basename(real), *sorted(listed(os.path.join(prefix, "lib")), reverse=True)):
-        match = _OF_DIRECTORY.match(name)
-        if match:
-            return match[1]
-    return "3"
-
-
-def _settings(path: str) -> Optional[Dict[str, str]]:
-    """The settings in `pyvenv.cfg` of a virtual environment; None if there is none."""
-    if not os.path.isfile(path):
-        return None
-    pairs = (line.partition("=") for line in text(path).splitlines())
-    return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
 def _version_in(path: str, minor: str) -> Optional[str]:
@@ -215,25 +236,8 @@ def _version_in(path: str, minor: str) -> Optional[str]:
     return None
 
 
-def _is_editable(one: Installed) -> bool:
-    return one.developed or package_metadata.is_editable(package_metadata.direct_url(one.directory))
-
-
-def _source(one: Installed) -> Optional[str]:
-    if one.developed:
-        return os.path.dirname(one.directory)
-    return package_metadata.source(package_metadata.direct_url(one.directory) or {})
-
-
 def _lies_in(path: str, directory: str) -> bool:
     return path == directory or path.startswith(f"{directory}/")
-
-
-def _changed_ns(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _assigned(lines: str, name: str) -> Optional[str]:

@@ -14,7 +14,10 @@ SECTIONS = {
     "variables": "Variables", "submitted": "Submitted",
 }  # fmt: skip
 EQUAL_ENDS = "Last and best values are equal in all (values between are not compared)"
-_UNKNOWN = {"files": "there is no copy of them"}  # of other sections, nothing at all is recorded
+_UNKNOWN = {  # of other sections, nothing at all is recorded
+    "files": "there is no copy of them",
+    "packages": "they are not recorded, or not all of them",
+}
 
 
 def not_recorded(section: str) -> str:

@@ -53,6 +53,8 @@ def doubts(record: EnvironmentRecord) -> Iterator[str]:
         yield "Python and packages: no Python was found for its command"
     elif not python.get("certain"):
         yield f"Python and packages: those of {python['path']} are recorded, and its command may start another Python"
+    for told in record.get("unread", ()):
+        yield f"packages: {redaction.text(told)} could not be read, so some may be missing in the record"
 
 
 def builds(record: EnvironmentRecord) -> Iterator[str]:

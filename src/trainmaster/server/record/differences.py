@@ -221,9 +221,13 @@ def _built_for(cuda: str | None, hip: str | None) -> str:
 
 
 def _all_packages(records: Sequence[EnvironmentRecord | None]) -> list[Mapping[str, Any] | None]:
-    """What identifies the code of one version counts only if all records have it: otherwise it is not known to differ."""
+    """What identifies the code of one version counts only if all records have it: otherwise it is not known to differ.
+
+    None for a record that may lack packages.
+    """
     known = all("built_from" in record for record in records if record is not None)
-    return [None if record is None else _packages(record, record.get("built_from", {}) if known else {}) for record in records]
+    whole = [None if record is None or record.get("unread") else record for record in records]
+    return [None if record is None else _packages(record, record.get("built_from", {}) if known else {}) for record in whole]
 
 
 def _packages(record: EnvironmentRecord, built_from: Mapping[str, str]) -> dict[str, Any]:

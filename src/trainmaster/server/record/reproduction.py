@@ -132,6 +132,11 @@ def _unequal_python(then: EnvironmentRecord, variables: Mapping[str, str]) -> It
     packages, editable = found.packages()
     if found.version() != python["version"]:
         yield f"Python: {python['version']}, now {found.version()}"
+    unread = found.unread()
+    if unread:
+        yield f"packages: {unread[0]} cannot be read now, so they cannot be compared"
+    if unread or then.get("unread"):
+        return
     built = (then["built_from"], found.built_from(editable)) if "built_from" in then else ({}, {})
     before, now = _identified(then["packages"], built[0]), _identified(packages, built[1])
     differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
