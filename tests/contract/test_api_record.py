@@ -16,10 +16,13 @@ from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.commands import TakeNote
 from trainmaster.model.job import Action, Outcome, RankEnd, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
+from trainmaster.ports.blobs import environment_blob
 from trainmaster.ports.store import MetricPoint, NewEvent
 from trainmaster.server.record import artifacts, comparison, notes
+from trainmaster.server.record.command_reading import BY_ITSELF
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.wire.code import Tree, canonical, digest
+from trainmaster.wire.environment import encoded
 
 ALLOCATION = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
 DONE = Verdict(Action.FINISH, State.SUCCEEDED, "all ranks exited 0")
@@ -178,7 +181,7 @@ def test_a_comparison_tells_what_differs_and_how_runs_stand(api: Api) -> None:
     two = with_code(api, stored_code(api, a=b"x = 2", b=b"same", c=b"\xff"), lr=0.2, seed=1)
     values = {one: [0.1, 0.9, 0.5], two: [0.2, 0.7, 0.6]}
     points = [MetricPoint(job, 1, 0, step, "score", value, 1e9) for job, row in values.items() for step, value in enumerate(row)]
-    same = [MetricPoint(job, 1, 0, 1, "classes", 10.0, 1e9) for job in values]
+    same = [MetricPoint(job, 1, 0, 1, name, 10.0, 1e9) for job in values for name in ("classes", "val/loss")]
     system = [MetricPoint(one, 1, 0, 1, "system/cpu", 10.0, 1e9)]
     api.services.metrics.write([*points, *same, *system], [])
     found = compared(api, one, two, patch=1)
@@ -186,19 +189,68 @@ def test_a_comparison_tells_what_differs_and_how_runs_stand(api: Api) -> None:
     assert told[("params", "lr")] == [0.1, 0.2]
     assert {field for section, field in told if section == "files"} == {"a", "c"}
     assert ("params", "seed") not in told
-    assert found["unknown"] == {name: [one, two] for name in ("python", "packages", "machine")}
+    assert found["unknown"] == {name: [one, two] for name in ("python", "packages", "hardware", "machine")}
     (score,) = found["metrics"]
     assert score == {
         "name": "score", "mode": "max", "primary": True, "equal": False, "winner": 0, "diverged": [None, None],
         "last": [{"step": 2, "value": 0.5}, {"step": 2, "value": 0.6}],
         "best": [{"step": 1, "value": 0.9}, {"step": 1, "value": 0.7}],
     }  # fmt: skip
-    assert found["metrics_equal"] == ["classes"]
+    assert (found["metrics_equal"], found["metrics_last_equal"]) == (["val/loss"], ["classes"])
     assert found["series"] == {"score": [[[0, 0.1], [1, 0.9], [2, 0.5]], [[0, 0.2], [1, 0.7], [2, 0.6]]]}
     assert [(patch["path"], patch["note"]) for patch in found["patches"]] == [("a", ""), ("c", "not text")]
     changed = "@@ -1 +1 @@\n-x = 1\n+x = 2\n\\ No newline at end of file\n"
     assert found["patches"][0]["text"] == f"--- {one}/a\n+++ {two}/a\n{changed}"
     assert [row["name"] for row in compared(api, one, two, metric="system/cpu")["metrics"]] == ["system/cpu"]
+
+
+def ran_in(api: Api, job: str, host: str = "here") -> Path:
+    """Record and store the environment of the first attempt; the file in the store."""
+    about = {"driver": None, "driver_cuda": None, "devices": [], "libc": None, "cpu": "c", "cpus": 1, "memory_bytes": 1}
+    machine: Any = {"host": host, "system": "s", "kernel": "k", "architecture": "a", **about}
+    data = encoded({"python": None, "packages": {}, "editable": [], "torch": None, "machine": machine})
+    name = hashlib.sha256(data).hexdigest()
+    api.services.blobs.put(environment_blob(name), data)
+    api.control.record(job, ev.EnvironmentSeen(1, 0, name))
+    path = api.services.blobs.local_path(environment_blob(name))
+    assert path is not None
+    return Path(path)
+
+
+def test_what_was_recorded_and_is_lost_or_damaged_is_not_called_unrecorded(api: Api) -> None:
+    """Said of it was "nothing is recorded", and of the list of a copy "there is no copy of them"."""
+    copies = [stored_code(api, a=b"x"), stored_code(api, a=b"y"), {}]
+    jobs = [with_code(api, code) for code in copies]
+    ran_in(api, jobs[0]).unlink()
+    ran_in(api, jobs[1], host="there").write_bytes(b"{}")
+    trees = [Path(api.services.blobs.local_path(f"code/trees/{code['digest']}.json") or "") for code in copies[:2]]
+    trees[0].unlink()
+    trees[1].write_bytes(b"{}")
+    found = compared(api, *jobs)
+    assert found["unknown"] == dict.fromkeys(("files", "python", "packages", "hardware", "machine"), jobs)
+    reasons = ("the record is lost", "the record is damaged", "nothing is recorded")
+    of_files = ("the list of them is lost", "the list of them is damaged", "there is no copy of them")
+    records = {name: dict(zip(jobs, reasons, strict=True)) for name in ("python", "packages", "hardware", "machine")}
+    assert found["unknown_because"] == {"files": dict(zip(jobs, of_files, strict=True)), **records}
+    told = api.http.post(f"/jobs/{jobs[2]}/reproduce", json={}).json()["unequal"]
+    assert told == ["environment: nothing is recorded, so packages and machine cannot be compared", BY_ITSELF]
+
+
+def test_a_reproduction_says_whose_environment_was_compared(api: Api) -> None:
+    job = running(api)
+    path = ran_in(api, job, host="elsewhere")
+    restart = Verdict(Action.RESTART, State.QUEUED, "it failed")
+    api.control.record(job, ev.NodeEnded(1, 0, Outcome((RankEnd(0, exit_code=1),))), ev.AttemptEnded(1, restart))
+
+    def told() -> list[str]:
+        lines = api.http.post(f"/jobs/{job}/reproduce", json={}, headers={"Idempotency-Key": "x"}).json()["unequal"]
+        return [line for line in lines if line.startswith(("host: elsewhere", "environment"))]
+
+    assert len(told()) == 1, "the host alone"
+    api.control.record(job, ev.Placed(2, ALLOCATION), ev.NodeStarted(2, 0))
+    assert told()[1:] == ["environment: nothing is recorded of attempt 2, so that of attempt 1 was compared"]
+    path.unlink()
+    assert told()[0] == "environment: the record is lost, so packages and machine cannot be compared"
 
 
 def test_a_comparison_that_cannot_be_made(api: Api) -> None:

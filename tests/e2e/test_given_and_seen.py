@@ -79,7 +79,7 @@ def test_what_was_given_is_told_apart_from_what_is_seen(
     assert (shown["state"], attempts(shown, "resumed_from_step", "resumed_evidence", "resumed_because")[1]) == (state, second), said
     drawn = " ".join(tm.ok("show", kind).split())
     assert line in drawn
-    announced = "restarting, given step 20" if options else "restarting from the beginning: there is no checkpoint"
+    announced = "restarting, given step 20" if options else "restarting, given no checkpoint: there is none"
     assert announced in said.err
     assert (line.split(",")[0].split(":")[0] in said.err) is (second[1] is not None)
 

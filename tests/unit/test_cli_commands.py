@@ -194,7 +194,7 @@ def test_a_list_for_people_and_for_scripts(tm: Tm) -> None:
             "",
         )
         assert out.splitlines()[1].split()[:6] == ["digits-14", "failed", "1", "120", "loss", "0.25"]
-        assert tm("--server", server.url, "squeue", "-q")[:2] == (0, "digits-14\n")
+        assert tm("--server", server.url, "ps", "-q")[:2] == (0, "digits-14\n")
         assert json.loads(tm("--server", server.url, "ps", "--json")[1]) == [{**JOB, "elapsed_s": 60.0}]
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainmaster.model.job import Job
-from trainmaster.model.spec import CodeCopy, DataVersion, Environment, Role
+from trainmaster.model.spec import CheckpointSpec, CodeCopy, DataVersion, Environment, Role
 from trainmaster.server.record.command_reading import installers, outside
 from trainmaster.server.record.differences import Run, compare
 from trainmaster.server.record.not_compared import not_compared
@@ -34,6 +34,23 @@ def test_paths_that_a_command_names_are_found_in_lines_and_arguments() -> None:
     assert named("python t.py '--quoted") == []
 
 
+def test_paths_that_leave_the_directory_are_found_however_they_are_written() -> None:
+    told = {
+        "python ./../shared/x sub/../../y a/../b ./c $PWD/d": ["../shared/x", "../y"],
+        "python t.py $PWD/../shared ${PWD}/.. ..": ["../shared", ".."],
+        "python t.py /dev/shm/imagenet > /dev/null": ["/dev/shm/imagenet"],
+        "python t.py @/shared/args.txt -d/shared/x --a=-1/2 1..8": ["/shared/args.txt", "/shared/x"],
+        "cd ~ && python t.py ~ann/x $HOME ${HOME} --rank $RANK": ["~", "~ann/x", "$HOME", "${HOME}"],
+        "python t.py http://localhost:9000/b/x http://localhost:5000 http://127.0.0.1:1/": ["http://localhost:9000/b/x"],
+    }
+    assert {line: named(line) for line in told} == told
+    spec: dict[str, Any] = {
+        "checkpoint": CheckpointSpec("out/*", resume_arguments="--load /srv/base.pt"),
+        "environment": Environment(variables={"LD_LIBRARY_PATH": "/opt/x/lib:/opt/y"}),
+    }
+    assert named("python t.py", **spec) == ["/srv/base.pt", "/opt/x/lib", "/opt/y"]
+
+
 def test_interpreters_system_programs_and_what_is_in_the_copy_are_no_such_paths() -> None:
     assert named("/usr/bin/env /venv/bin/python3.11 t.py $PWD/a.py && /bin/true") == []
     job = made(("/venv/bin/torchrun", "t.py"))
@@ -44,7 +61,7 @@ def test_interpreters_system_programs_and_what_is_in_the_copy_are_no_such_paths(
 def test_recorded_data_and_the_directory_of_a_job_in_place_are_told_elsewhere() -> None:
     data = (DataVersion("train", "/srv/data", "a" * 64, True, 1, 1, listing=""), DataVersion("url", "s3://b/x"))
     job = replace(made("python t.py /srv/data /srv/data/train/ /srv/database s3://b/x s3://b/xy"), data=data)
-    assert [path for path, _ in outside(job)] == ["/srv/database", "s3://b/xy"]
+    assert [path for path, _ in outside(job)] == ["s3://b/xy", "/srv/database"]
     inside = made("python /home/me/work/t.py ../other/u.py", in_place=True)
     assert [path for path, _ in outside(inside)] == ["../other/u.py"]
 
@@ -72,6 +89,7 @@ def test_programs_that_install_are_found() -> None:
         "conda env update -f e.yml && mamba install -y x": ["conda env update", "mamba install"],
         "/opt/bin/pip3.11 install x": ["pip3.11 install"],
         "python setup.py develop": ["setup.py develop"],
+        "python -mpip install x": ["pip install"],
         "python t.py --note 'how to install' && pip list; echo install": [],
     }
     assert {line: installers(made(line)) for line in lines} == lines
@@ -128,6 +146,7 @@ def test_packages_whose_code_nothing_identifies_are_not_compared() -> None:
     assert not_compared([job], {"a-1": unread}) == [
         "packages: /venv/lib (Input/output error) could not be read, so some may be missing in the record"
     ]
-    compared = compare([Run(job, environment={**unread, "unread": []}), Run(replace(job, id="b-1"), environment=unread)])
+    pair: list[Any] = [{**unread, "machine": {"devices": []}, "unread": told} for told in ([], unread["unread"])]
+    compared = compare([Run(replace(job, id=id), (one,)) for id, one in zip(("a-1", "b-1"), pair, strict=True)])
     assert [one.section for one in compared.fields] == []
-    assert compared.unknown["packages"] == ["b-1"]
+    assert compared.unknown["packages"] == {"b-1": "some could not be read"}

@@ -10,7 +10,7 @@ from trainmaster.cli.inspect.compare import differences, standing
 from trainmaster.cli.inspect.comparison_page import html
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.lineage import Lineage, Relation
-from trainmaster.model.nodes import Device, Node
+from trainmaster.model.nodes import Allocation
 from trainmaster.model.spec import CodeCopy, MetricsSpec, Mode, Role
 from trainmaster.server.record.differences import Difference, Run, compare, flattened
 from trainmaster.server.record.ranking import MetricRanking, mode_of, primary_of
@@ -26,7 +26,7 @@ RECORD: EnvironmentRecord = {
         "memory_bytes": 2**34, "driver": None, "driver_cuda": None, "devices": [],
     },
 }  # fmt: skip
-NODE = Node("node0", "local", "lab", "127.0.0.1", 2.0, 2**34, (Device(0, "h100"),))
+RECORDED = ("python", "packages", "hardware", "machine")
 
 
 def tree(**files: str) -> Tree:
@@ -36,7 +36,7 @@ def tree(**files: str) -> Tree:
 def run(number: int = 1, record: Any = RECORD, code: Tree | None = None, **spec: Any) -> Run:
     value = placed(job(code=CodeCopy("d" * 64)))
     value = replace(value, id=f"train-{number}", spec=replace(value.spec, **spec))
-    return Run(value, (NODE,), record, code if code is not None else tree(a="0"))
+    return Run(value, (record,), code if code is not None else tree(a="0"))
 
 
 def told(runs: list[Run]) -> list[tuple[str, str, list[Any]]]:
@@ -75,12 +75,67 @@ def test_a_value_of_another_type_is_another_value() -> None:
     assert told([run(1, params={"a": float("nan")}), run(2, params={"a": float("nan")})]) == []
 
 
+def test_a_parameter_that_is_null_is_another_than_none() -> None:
+    """`{x}` in a command becomes null, or stays as it is."""
+    runs = [run(1, params={"x": None, "api_key": None}), run(2), run(3, params={"x": "null"})]
+    assert told(runs) == [("params", "x", ["(null)", None, "null"]), ("params", "api_key", ["(null)", None, None])]
+    assert told([runs[0], runs[0]]) == []
+
+
+def test_parameters_that_the_program_logged_are_compared() -> None:
+    """Runs whose programs logged other seeds were told to have the same parameters."""
+
+    def logged(number: int, **params: str) -> Run:
+        one = run(number)
+        return replace(one, job=replace(one.job, run_params=params))
+
+    runs = [logged(1, seed="1", token="a"), logged(2, seed="2", token="b"), logged(3)]
+    assert told(runs) == [("logged", "seed", ["1", "2", None]), ("logged", "token", ["(hidden) 1", "(hidden) 2", None])]
+    assert told([runs[0], runs[0]]) == []
+    answer = {"jobs": [{"id": "a"}, {"id": "b"}], "unknown": {}, "differences": [
+        {"section": "logged", "field": "seed", "values": ["1", "2"], "equal": False},
+    ]}  # fmt: skip
+    assert differences(answer) == ["", "Parameters that the program logged", "        a  b", "  seed  1  2"]
+
+
 def test_what_nobody_recorded_is_unknown_and_not_equal() -> None:
-    found = compare([run(1), run(2, record=None)])
-    assert {name: found.unknown[name] for name in ("python", "packages", "machine")} == {
-        name: ["train-2"] for name in ("python", "packages", "machine")
-    }
+    found = compare([run(1), run(2, record="the record is lost")])
+    assert found.unknown == {name: {"train-2": "the record is lost"} for name in RECORDED}
     assert "packages" not in {one.section for one in found.fields}
+
+
+def on(number: int, *nodes: tuple[str, list[str]], devices: tuple[int, ...] = (0,)) -> Run:
+    """A run with these devices of each node, whose host and devices its agents recorded."""
+    value = placed(job(code=CodeCopy("d" * 64)), nodes=tuple(f"node{at}" for at in range(len(nodes))))
+    assert value.attempt is not None
+    shares = tuple(replace(share, devices=devices) for share in value.attempt.allocation.shares)
+    value = replace(value, id=f"train-{number}", attempt=replace(value.attempt, allocation=Allocation(shares)))
+    machines = [
+        {**RECORD["machine"], "host": host, "devices": [{"index": n, "name": name, "uuid": ""} for n, name in enumerate(names)]}
+        for host, names in nodes
+    ]
+    return Run(value, tuple({**RECORD, "machine": machine} for machine in machines), tree(a="0"))  # type: ignore[typeddict-item]
+
+
+def test_hardware_is_what_the_attempts_recorded() -> None:
+    """The inventory of a node is that of now: a card that was swapped between two runs was the same in both."""
+    old, new = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
+    assert told([on(1, ("lab", [old])), on(2, ("lab", [new]))]) == [("hardware", "devices", [[old], [new]])]
+    mixed, gang = on(1, ("lab", [old, new]), devices=(1,)), on(2, ("lab", [new]), ("annex", [old]))
+    assert told([mixed, on(2, ("lab", [new]))]) == [], "the device that it held counts"
+    assert told([mixed, gang]) == [
+        ("hardware", "nodes", [1, 2]), ("hardware", "devices", [[new], [new, old]]), ("hardware", "host", [["lab"], ["annex", "lab"]]),
+    ]  # fmt: skip
+
+
+def test_hardware_that_some_node_did_not_record_is_unknown() -> None:
+    known, gang = on(1, ("lab", ["NVIDIA L4"])), on(2, ("lab", ["NVIDIA L4"]), ("annex", ["NVIDIA L4"]))
+    half, unnamed = replace(gang, environments=(gang.environments[0], "lost")), "the record does not name its devices"
+    for other, why in ((half, "lost"), (on(2, ("lab", [])), unnamed), (on(2, ("lab", ["unknown"])), unnamed)):
+        found = compare([known, other])
+        assert (found.fields, found.unknown) == ([], {"hardware": {"train-2": why}})
+    others = compare([known, replace(gang, environments=("lost", gang.environments[1]))]).unknown
+    assert others == {name: {"train-2": "lost"} for name in RECORDED}, "no other node stands in for the first"
 
 
 def test_the_same_program_written_otherwise_does_not_differ() -> None:
@@ -120,11 +175,11 @@ def test_other_patches_of_one_commit_differ_in_place() -> None:
     def changed(number: int, **origin: Any) -> Run:
         one = run(number)
         place = replace(one.job.origin, git_commit="c" * 40, git_dirty=True, **origin)
-        return replace(one, tree=None, job=replace(one.job, code=CodeCopy(in_place=True), origin=place))
+        return replace(one, tree="no copy", job=replace(one.job, code=CodeCopy(in_place=True), origin=place))
 
     one, other = changed(1, git_diff="a" * 64), changed(2, git_diff="b" * 64)
     assert told([one, other]) == [("code", "git patch", ["a" * 12, "b" * 12])]
-    assert compare([one, other]).unknown == {"files": ["train-1", "train-2"]}
+    assert compare([one, other]).unknown == {"files": {"train-1": "no copy", "train-2": "no copy"}}
     assert told([one, changed(2)]) == [("code", "git patch", ["a" * 12, None])]
 
 
@@ -140,15 +195,23 @@ def test_the_words_say_what_was_compared() -> None:
     """Equal last and best values are no equal curves; a job in place has no copy of its files, but perhaps a patch."""
     found = {
         "jobs": [{"id": id, "state": "succeeded", "restarts": 0, "started_s": None, "attempts": 0, "experiment": "x"} for id in "ab"],
-        "differences": [], "unknown": {"files": ["a", "b"]}, "not_compared": [], "metrics": [], "metrics_equal": ["loss"],
-        "series": {},
+        "differences": [], "unknown": {"files": ["a", "b"], "packages": ["a", "b"], "machine": ["a"]},
+        "unknown_because": {"files": dict.fromkeys("ab", "there is no copy of them"), "packages": {"a": "lost", "b": "damaged"}}, "not_compared": [], "metrics": [],
+        "metrics_equal": ["loss"], "metrics_last_equal": ["lr"], "series": {},
     }  # fmt: skip
     said = "Last and best values are equal in all (values between are not compared): loss"
-    assert standing(found) == ["", said]
-    assert "Not compared: files: there is no copy of them for any of them" in differences(found)
+    last = "Last values are equal in all (others are not compared): lr"
+    assert standing(found) == ["", said, "", last], "a metric without a direction has no best value"
+    older = {name: value for name, value in found.items() if name != "metrics_last_equal"}
+    assert standing(older) == ["", last.replace("lr", "loss")], "it does not tell them apart"
+    lacking = [
+        "files: there is no copy of them for any of them", "packages: lost for a", "packages: damaged for b",
+        "machine: not known for a",
+    ]  # fmt: skip
+    assert differences(found)[2:] == [f"Not compared: {one}" for one in lacking]
     page = html(found)
-    assert f"<p>{said}.</p>" in page
-    assert "<p>Not compared: files: there is no copy of them for a, b.</p>" in page
+    assert f"<p>{said}.</p><p>{last}.</p>" in page
+    assert all(f"<p>Not compared: {one}.</p>" in page for one in lacking)
 
 
 def test_the_same_version_of_other_code_differs() -> None:
@@ -173,7 +236,7 @@ def test_exactly_the_differing_parameters_are_told(params: list[dict[str, Any]])
     """Law: a parameter is told if and only if two runs have it otherwise."""
     found = compare([run(n, params=one) for n, one in enumerate(params)]).fields
     names = {name for one in params for name in one}
-    differing = {name for name in names if len({repr(one.get(name)) for one in params}) > 1}
+    differing = {name for name in names if len({repr(one.get(name, ...)) for one in params}) > 1}
     assert {one.field for one in found if one.section == "params"} == differing
     assert all(isinstance(one, Difference) and len(one.values) == len(params) for one in found)
 

@@ -135,6 +135,21 @@ def test_packages_that_cannot_be_read_now_or_could_not_then_are_not_called_gone(
     assert told.endswith(" (Input/output error) cannot be read now, so they cannot be compared")
 
 
+def test_what_is_there_now_but_was_not_looked_at_is_no_missing_record() -> None:
+    """From another host, the recorded version was called not recorded."""
+    job, unseen = with_data(), replace(VALID, digest=None, doubt="it cannot be read")
+    assert list(unequal_data(job, (), {})) == [
+        f"data {name}: version {digest * 12}, and the present one is not known here" for name, digest in (("train", "a"), ("valid", "b"))
+    ]
+    assert list(unequal_data(job, (TRAIN, unseen), {})) == [
+        "data valid: version bbbbbbbbbbbb, and the present one is not known here: it cannot be read"
+    ]
+    old = replace(job, data=(TRAIN, unseen))
+    assert list(unequal_data(old, (TRAIN, VALID), {})) == [
+        "data valid: its version was not recorded, so it cannot be compared: it cannot be read"
+    ]
+
+
 def test_a_python_that_is_gone_is_told_as_such_and_not_as_another_version(tmp_path: Path) -> None:
     """`Python: 3.11.2, now 3` was said of an interpreter that had been deleted."""
     record = {"python": {"path": str(tmp_path / "bin/python3"), "version": "3.11.2"}, "packages": {"numpy": "2.0"}, "editable": []}

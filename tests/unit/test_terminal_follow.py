@@ -65,7 +65,7 @@ def test_the_end_of_an_attempt_in_one_line() -> None:
     ended = {"number": 1, "state": "restarted", "message": "rank 1 was killed by SIGKILL", "cause": "killed", "started_s": 1.0}
     assert [ended_line(ended, "step 120"), ended_line(ended, ""), ended_line({**ended, "state": "requeued"}, "step 120")] == [
         "attempt 1 ended: rank 1 was killed by SIGKILL; restarting, given step 120",
-        "attempt 1 ended: rank 1 was killed by SIGKILL; restarting from the beginning: there is no checkpoint",
+        "attempt 1 ended: rank 1 was killed by SIGKILL; restarting, given no checkpoint: there is none",
         "attempt 1 ended: rank 1 was killed by SIGKILL; back in the queue, will start, given step 120",
     ]
 

@@ -71,7 +71,7 @@ COMMANDS = {
 }
 ALIASES = {  # command names of other systems; not listed in the help
     "sbatch": ("submit", ()),
-    "squeue": ("ps", ()),
+    "squeue": ("ps", tuple(f"--state={one}" for one in ("held", "queued", "starting", "running", "stopping"))),
     "scancel": ("cancel", ()),
     "kill": ("cancel", ()),
     "stop": ("cancel", ()),

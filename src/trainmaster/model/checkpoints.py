@@ -37,7 +37,7 @@ class Checkpoint:
     approximate: bool = False  # the step is the last one printed before the save; the program did not name one
     committed_s: float = 0.0
     good: bool = True  # False once a restore found a different digest
-    at_least: int | None = None  # if the step is unknown: the step that its attempt resumed from
+    at_least: int | None = None  # if the step is unknown: the step that its attempt was given
     after_s: float | None = None  # if the step is unknown: when it was saved, in seconds since the ranks of its attempt started
     progress: Progress | None = None  # what the program had shown when its first part was stored
     name: str = ""  # its path in the work directory; "" for one of the SDK

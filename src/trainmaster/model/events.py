@@ -201,7 +201,7 @@ class CheckpointStaged:
     parts_expected: int = 1
     approximate: bool = False
     report: int = 0
-    at_least: int | None = None  # if the step is unknown: the step that its attempt resumed from
+    at_least: int | None = None  # if the step is unknown: the step that its attempt was given
     after_s: float | None = None  # if the step is unknown: when it was saved, in seconds since the ranks started
     progress: Progress | None = None  # what the program had shown by then
     name: str = ""  # its path in the work directory; "" for one of the SDK

@@ -205,7 +205,8 @@ class Attempt:
     restored: str | None = None  # id of the restored checkpoint
     resumed_from_step: int | None = None
     resumed_about: bool = False  # that step is approximate: the last one printed before the checkpoint was written, or a bound
-    resumed_saved: SavedAfter | None = None  # of a checkpoint without a step: `resumed_from_step` is then a lower bound
+    # Of a checkpoint without a step. `resumed_from_step` is then the step that its attempt had been given:
+    resumed_saved: SavedAfter | None = None
     given: Progress | None = None  # what the program had shown when the restored checkpoint was saved
     progress: Progress | None = None  # what it has shown in this attempt, before its end
     saved_step: int | None = None  # of the first checkpoint that it saved, if that step is exact

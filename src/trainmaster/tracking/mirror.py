@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from trainmaster.errors import TrainmasterError
@@ -30,7 +31,8 @@ class Mirror:
     def __init__(self, followers: Mapping[str, Callable[[], Follower]], status: Path) -> None:
         self._makers = followers
         self._status = status
-        self._over = threading.Event()  # a stop was requested, or a thread has ended
+        self._over = threading.Event()  # `run` returns
+        self._ended: SimpleQueue[None] = SimpleQueue()  # a stop was requested, or a thread has ended
         self._stopping = False
         self._made: dict[str, Follower] = {}
         self._troubles: dict[str, tuple[float, str]] = {}  # start time, and message
@@ -38,26 +40,34 @@ class Mirror:
     def stop(self) -> None:
         """Make `run` return. May be called from a signal handler."""
         self._stopping = True
-        self._over.set()
+        self._ended.put(None)  # an event's lock may be held by what the handler interrupts
 
     def run(self) -> int:
         """Run until stopped. Interrupted work is repeated after the next start."""
         for name in self._makers:
             threading.Thread(target=self._keep_following, args=(name,), name=f"mirror-{name}", daemon=True).start()
         told: dict[str, Any] | None = None
-        while not self._over.wait(_STATUS_S):
+        while not self._has_ended():
             now = {name: self._state_of(name) for name in self._makers}
             if now != told:
                 told = now
                 with suppress(OSError):  # the status file is not essential
                     write_atomic(self._status, json.dumps({"at_s": time.time(), "trackers": now}).encode())
+        self._over.set()
         return 0 if self._stopping else 1
+
+    def _has_ended(self) -> bool:
+        """Waits for the time between two looks at the state."""
+        with suppress(Empty):
+            self._ended.get(timeout=_STATUS_S)
+            return True
+        return False
 
     def _keep_following(self, name: str) -> None:
         try:
             self._follow(name)
         finally:
-            self._over.set()
+            self._ended.put(None)
 
     def _follow(self, name: str) -> None:
         retry_s = _RETRY_S

@@ -4,6 +4,8 @@ import hashlib
 import json
 from typing import Dict, List, Optional, TypedDict
 
+UNNAMED = "unknown"  # the name of a device that its driver does not tell
+
 
 class _Found(TypedDict):
     path: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 
+from trainmaster.wire.environment import UNNAMED
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, Optional
@@ -128,5 +130,5 @@ class _Driver:
             handle = ctypes.c_void_p()
             if self._library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) == 0:
                 name, uuid = self.text("nvmlDeviceGetName", handle), self.text("nvmlDeviceGetUUID", handle)
-                found.append({"index": index, "name": name or "unknown", "uuid": uuid or ""})
+                found.append({"index": index, "name": name or UNNAMED, "uuid": uuid or ""})
         return found

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-import threading
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 from trainmaster import daemons, live_processes
@@ -17,28 +17,29 @@ from trainmaster.cli.render.output import Output
 from trainmaster.errors import OperationError, TrainmasterError
 from trainmaster.home import Home
 
+Signals = SimpleQueue[int]
 _LOOK_S = 1.0
 _STUBBORN = 30  # checks in a row at which a process could not be restarted
 
 
-def listen() -> threading.Event:
-    """An event that SIGTERM and SIGINT set. Call it before the server is started, so that no signal is missed."""
-    stopping = threading.Event()
+def listen() -> Signals:
+    """SIGTERM and SIGINT from now on. Call it before the server is started, so that none is missed."""
+    stopping: Signals = SimpleQueue()  # an event's lock may be held by what a handler interrupts
 
     def stop(number: int, frame: FrameType | None) -> None:
-        stopping.set()
+        stopping.put(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     return stopping
 
 
-def stay(home: Home, out: Output, stopping: threading.Event) -> None:
+def stay(home: Home, out: Output, stopping: Signals) -> None:
     """Return once the server was stopped. Raises: OperationError if a process cannot be restarted."""
     sys.stdout.flush()  # it may be a pipe or the journal
     _tell_systemd("READY=1")
     failures = 0
-    while not stopping.wait(_LOOK_S):
+    while not _told(stopping):
         _reap()
         if (home.root / "stopping").exists() or not home.root.is_dir():
             out.note("the server was stopped")
@@ -49,6 +50,14 @@ def stay(home: Home, out: Output, stopping: threading.Event) -> None:
     _tell_systemd("STOPPING=1")
     report = daemons.stop(home)
     out.note(f"stopped: {', '.join(report.stopped) or 'nothing was running'}; running jobs continue")
+
+
+def _told(stopping: Signals) -> bool:
+    """Whether a signal came, or comes within the time between two looks."""
+    with contextlib.suppress(Empty):
+        stopping.get(timeout=_LOOK_S)
+        return True
+    return False
 
 
 def _revived(home: Home, out: Output) -> bool:

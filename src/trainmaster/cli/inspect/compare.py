@@ -9,7 +9,7 @@ import click
 
 from trainmaster.cli.render import curve, human
 from trainmaster.cli.render.arguments import LONG, by_argument, from_difference
-from trainmaster.cli.render.compared import EQUAL_ENDS, SECTIONS, at, last_cells, not_recorded, shown
+from trainmaster.cli.render.compared import SECTIONS, at, equal_ends, last_cells, shown, unknown
 from trainmaster.cli.render.output import Output
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.errors import OperationError
@@ -99,10 +99,8 @@ def differences(found: Mapping[str, Any], width: int | None = None) -> list[str]
     if not any(not one["equal"] for one in found["differences"]):
         known = ", as far as it is known" if found["unknown"] or found.get("not_compared") else ""
         lines += ["", f"Nothing differs{known}: spec, parameters, code, packages and hardware are the same."]
-    for section, lacking in found["unknown"].items():
-        who = "any of them" if len(lacking) == len(ids) else ", ".join(lacking)
-        lines.append(f"Not compared: {not_recorded(section)} for {who}")
-    lines += [f"Not compared: {what}" for what in found.get("not_compared", ())]  # a server of an older version does not say
+    # A server of an older version does not say what it did not compare.
+    lines += [f"Not compared: {what}" for what in (*unknown(found), *found.get("not_compared", ()))]
     return lines
 
 
@@ -160,11 +158,9 @@ def standing(found: Mapping[str, Any], width: int | None = None) -> list[str]:
         if len(rows) > _ROWS:
             left = len(found["metrics"]) - len({row[0].rpartition(",")[0] for row in rows[:_ROWS]})
             lines.append(f"  … and {human.plural(left, 'metric')} more: --json has all, --metric NAME one")
-    listed = {one["name"] for one in found["metrics"]}
-    same = [name for name in found["metrics_equal"] if name not in listed]
-    if same:
+    for title, same in equal_ends(found):
         more = f", … and {len(same) - _NAMES} more: --json has all" if len(same) > _NAMES else ""
-        text = f"{EQUAL_ENDS}: {', '.join(human.middle(name, _CELL) for name in same[:_NAMES])}{more}"
+        text = f"{title}: {', '.join(human.middle(name, _CELL) for name in same[:_NAMES])}{more}"
         lines += ["", *textwrap.wrap(text, width or 100, subsequent_indent="  ", break_on_hyphens=False)]
     return lines
 

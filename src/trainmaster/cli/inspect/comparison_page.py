@@ -7,7 +7,7 @@ from typing import Any
 
 from trainmaster.cli.render import human
 from trainmaster.cli.render.arguments import by_argument
-from trainmaster.cli.render.compared import EQUAL_ENDS, SECTIONS, at, last_cells, not_recorded, shown
+from trainmaster.cli.render.compared import SECTIONS, at, equal_ends, last_cells, shown, unknown
 from trainmaster.cli.render.html_figure import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, key, page, table
 from trainmaster.wire import rest
 
@@ -65,9 +65,7 @@ def _metrics(found: Mapping[str, Any], ids: Sequence[str]) -> str:
         if one["mode"] is not None:
             best = [(at(point), "best" if index == one["winner"] else "") for index, point in enumerate(one["best"])]
             rows.append([(f"{name}, {one['mode']}", ""), *best])
-    listed = {one["name"] for one in found["metrics"]}
-    same = [name for name in found["metrics_equal"] if name not in listed]
-    equal = f"<p>{EQUAL_ENDS}: {escape(', '.join(same))}.</p>" if same else ""
+    equal = "".join(f"<p>{title}: {escape(', '.join(same))}.</p>" for title, same in equal_ends(found))
     drawn = table(("", *ids), rows, "figures") if rows else ""
     return f"<h2>Metrics</h2>{drawn}{equal}" if drawn or equal else ""
 
@@ -84,9 +82,7 @@ def _differences(found: Mapping[str, Any], ids: Sequence[str]) -> list[str]:
     if not any(not one["equal"] for one in found["differences"]):
         known = ", as far as it is known" if found["unknown"] or found.get("not_compared") else ""
         parts.append(f"<p>Nothing differs{known}.</p>")
-    for section, lacking in found["unknown"].items():
-        parts.append(f"<p>Not compared: {not_recorded(section)} for {escape(', '.join(lacking))}.</p>")
-    parts += [f"<p>Not compared: {escape(what)}.</p>" for what in found.get("not_compared", ())]
+    parts += [f"<p>Not compared: {escape(what)}.</p>" for what in (*unknown(found), *found.get("not_compared", ()))]
     return parts
 
 

@@ -209,7 +209,7 @@ def body(job: dict[str, Any], now_s: float, series: Series, screen: tuple[int, b
         lines += ["", *_wrapped(f"Other metrics: {', '.join(others[:_METRICS])}{more}", "", "  ", width)]
     unread = _unread_primary(job)
     lines += ["", *_wrapped(unread, "", "  ", width)] if unread else []
-    if not job["metrics"] and _ran_s(job, now_s) >= _READ_BY_S:
+    if not job["metrics"] and not job.get("lost_metrics") and _ran_s(job, now_s) >= _READ_BY_S:
         how = f"to see why, and get a pattern that reads them: tm logs {job['id']} --rank 0 | tm metrics try -"
         lines += ["", *_wrapped(f"Metrics: none was read from its output; {how}", "", "  ", width)]
     return [*lines, *_checkpoints(job, now_s, width), *_artifacts(job), *_failure(job, width), *_rest(job, width)]
@@ -217,10 +217,10 @@ def body(job: dict[str, Any], now_s: float, series: Series, screen: tuple[int, b
 
 def _unread_primary(job: dict[str, Any]) -> str:
     """That the metric which was named as the primary one was not among those that were read; "" if it was, or may still be."""
-    primary, read = job["spec"]["metrics"]["primary"], job["metrics"]
+    primary, read = job["spec"]["metrics"]["primary"], {*job["metrics"], *job.get("lost_metrics", ())}
     if primary is None or primary in read or not read or job["ended_s"] is None:
         return ""
-    near = nearest(primary, list(read))
+    near = nearest(primary, sorted(read))
     return f"The primary metric {primary!r} was never read" + (f"; did you mean {near!r}?" if near else "")
 
 
@@ -260,13 +260,13 @@ def _checkpoints(job: dict[str, Any], now_s: float, width: int) -> list[str]:
         return []
     lines = ["", f"Checkpoints ({len(kept)} kept)"]
     for one in kept[-_CHECKPOINTS:]:
-        known = one["step"] if one["step"] is not None else one.get("at_least")  # a server of an older version does not say
-        step = "step ?" if known is None else f"step {'about ' if one['approximate'] else ''}{known}"
-        step += "" if known is None or one["step"] is not None else " or later"
+        step = "step ?" if one["step"] is None else f"step {'about ' if one['approximate'] else ''}{one['step']}"
         name, room = one.get("name", ""), width - _CHECKPOINT_WIDTH
         name = name if len(name) <= room else f"…{name[1 - room :]}"  # names differ at their end
         told = [human.ago(one["committed_s"], now_s), name, "" if one["good"] else _CORRUPT]
         lines.append(f"  {step:<18} {human.size(one['bytes']):>9}  {'  '.join(filter(None, told))}")
+        if one["step"] is None and one.get("after_s") is not None:  # a server of an older version does not say when
+            lines.append(f"    {timeline.saved_after(one['at_least'], one)}")
     pattern = _with_step(kept)
     if pattern:
         lines.append(f"  their names have a number; if it is the step: --checkpoint {shlex.quote(pattern)}")

@@ -160,7 +160,7 @@ def newest(job: Row) -> tuple[str | None, str]:
         place = f"checkpoint {origin['checkpoint']}" if origin["step"] is None else _step(origin)
         return f"{origin['owner']}:{origin['checkpoint']}", f"{place} of {origin['job']}"
     if found is None:
-        return None, ""
+        return (job["checkpoints"][-1]["id"], "a checkpoint that was found damaged") if job["checkpoints"] else (None, "")
     if found["step"] is not None:
         return found["id"], _step(found)
     if found.get("after_s") is None:  # an agent or a server of an older version
@@ -176,7 +176,7 @@ def _step(of: Row) -> str:
 def ended_line(attempt: Row, place: str) -> str:
     """`attempt 1 ended: rank 1 was killed by SIGKILL; restarting, given step 120`."""
     why = str(attempt["message"] or attempt["cause"] or attempt["state"]).splitlines()[0].rstrip(".")
-    what = f", given {place}" if place else " from the beginning: there is no checkpoint" if attempt["started_s"] else ""
+    what = f", given {place}" if place else ", given no checkpoint: there is none" if attempt["started_s"] else ""
     after = "back in the queue, will start" if attempt["state"] == "requeued" else "restarting"
     return f"attempt {attempt['number']} ended: {why}; {after}{what}"
 

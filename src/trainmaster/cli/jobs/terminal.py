@@ -8,6 +8,7 @@ import threading
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import Any
 
 _LINE_ENDS = b"\r\n"
@@ -32,25 +33,30 @@ class Terminal:
 
         SIGTERM, and SIGHUP of a terminal that was closed, raise KeyboardInterrupt, which ends the command.
         """
-        before, changed, over = termios.tcgetattr(0), threading.Event(), threading.Event()
+        before, over = termios.tcgetattr(0), threading.Event()
+        changed: SimpleQueue[None] = SimpleQueue()  # unlike an event, it may be used in a handler that interrupts itself
 
         def watch() -> None:
-            while changed.wait() and not over.is_set():
-                changed.clear()
+            while True:
+                changed.get()
+                while not changed.empty():
+                    changed.get()
+                if over.is_set():
+                    return
                 resized()
 
         def leave(*_: object) -> None:
             raise KeyboardInterrupt
 
         threading.Thread(target=watch, daemon=True).start()
-        handlers = {signal.SIGWINCH: signal.signal(signal.SIGWINCH, lambda *_: changed.set())}
+        handlers = {signal.SIGWINCH: signal.signal(signal.SIGWINCH, lambda *_: changed.put(None))}
         try:
             handlers |= {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
             tty.setraw(0, termios.TCSADRAIN)  # what was typed before is not lost
             yield
         finally:
             over.set()
-            changed.set()
+            changed.put(None)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             with suppress(termios.error):  # it was closed

@@ -1,7 +1,7 @@
 """Names of the sections in a comparison, and formatting of its values and metrics."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainmaster.cli.render import human
@@ -9,20 +9,24 @@ from trainmaster.wire import rest
 
 SECTIONS = {
     "spec": "Spec", "params": "Parameters", "recorded": "Parameters that the program does not read",
-    "tags": "Tags", "start": "Start", "code": "Code", "files": "Files", "data": "Data",
-    "python": "Python", "packages": "Packages", "hardware": "Hardware", "machine": "Machine",
+    "logged": "Parameters that the program logged", "tags": "Tags", "start": "Start", "code": "Code", "files": "Files",
+    "data": "Data", "python": "Python", "packages": "Packages", "hardware": "Hardware", "machine": "Machine",
     "variables": "Variables", "submitted": "Submitted",
 }  # fmt: skip
-EQUAL_ENDS = "Last and best values are equal in all (values between are not compared)"
-_UNKNOWN = {  # of other sections, nothing at all is recorded
-    "files": "there is no copy of them",
-    "packages": "they are not recorded, or not all of them",
-}
+_EQUAL_ENDS = "Last and best values are equal in all (values between are not compared)"
+_EQUAL_LAST = "Last values are equal in all (others are not compared)"
 
 
-def not_recorded(section: str) -> str:
-    """Which section is not compared, and why; the jobs follow."""
-    return f"{SECTIONS[section].lower()}: {_UNKNOWN.get(section, 'nothing is recorded')}"
+def unknown(found: Mapping[str, Any]) -> Iterator[str]:
+    """Each section that is not compared, why, and of which jobs: `packages: nothing is recorded for digits-2`."""
+    for section, lacking in found["unknown"].items():
+        why = found.get("unknown_because", {}).get(section, {})  # a server of an older version does not say
+        runs: dict[str, list[str]] = {}
+        for id in lacking:
+            runs.setdefault(why.get(id, "not known"), []).append(id)
+        for reason, ids in runs.items():
+            who = "any of them" if len(ids) == len(found["jobs"]) else ", ".join(ids)
+            yield f"{SECTIONS.get(section, section).lower()}: {reason} for {who}"
 
 
 def shown(value: Any) -> str:
@@ -41,6 +45,17 @@ def last_cells(one: Mapping[str, Any]) -> list[str]:
     diverged = one.get("diverged") or [None] * len(one["last"])  # a server of an older version does not say
     pairs = zip(one["last"], diverged, strict=True)
     return [at(point) if bad is None else human.diverged(bad) for point, bad in pairs]
+
+
+def equal_ends(found: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """What is equal of metrics that have no row, and their names."""
+    listed = {one["name"] for one in found["metrics"]}
+    apart = "metrics_last_equal" in found  # a server of an older version lists those without a best value, too
+    ends = (_EQUAL_ENDS if apart else _EQUAL_LAST, found["metrics_equal"]), (_EQUAL_LAST, found.get("metrics_last_equal", ()))
+    for title, names in ends:
+        same = [name for name in names if name not in listed]
+        if same:
+            yield title, same
 
 
 def at(point: Mapping[str, Any] | None) -> str:

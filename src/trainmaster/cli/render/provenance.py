@@ -67,7 +67,7 @@ def _submitted(found: dict[str, Any], origin: dict[str, Any], code: dict[str, An
 
 def _environment(record: dict[str, Any] | None, name: str) -> list[str]:
     if record is None:
-        why = "its record is lost" if name else "not recorded: it had not begun, or its agent was killed"
+        why = "its record is lost or damaged" if name else "not recorded: it had not begun, or its agent was killed"
         return [_line("environment", why)]
     python, torch, machine = record["python"], record["torch"], record["machine"]
     driver = machine["driver"] and f"{machine['driver']}, up to CUDA {machine['driver_cuda']}"

@@ -127,9 +127,14 @@ def given(attempt: Mapping[str, Any]) -> str:
 
 
 def saved_place(checkpoint: str, at_least: int | None, saved: Mapping[str, Any]) -> str:
-    """What is known of a checkpoint without a step: when it was saved, and what its attempt had been given."""
-    began = "began" if at_least is None else f"was given step {at_least}"
-    return f"checkpoint {checkpoint}, saved {human.duration(saved['after_s'])} after attempt {saved['attempt']} {began}"
+    """What is known of a checkpoint without a step."""
+    return f"checkpoint {checkpoint}, {saved_after(at_least, saved)}"
+
+
+def saved_after(given: int | None, saved: Mapping[str, Any]) -> str:
+    """When a checkpoint was saved, and the step of what its attempt had been given. That attempt may have begun again."""
+    began = "began" if given is None else f"was given step {given}"
+    return f"saved {human.duration(saved['after_s'])} after attempt {saved['attempt']} {began}"
 
 
 def told(attempt: Mapping[str, Any], width: int) -> list[str]:

@@ -1,6 +1,6 @@
 """What a command names that nobody recorded: paths outside of the copy, and programs that install packages. Pure.
 
-A command is only read, never run: what a script of it names is not seen.
+A command is only read, never run: what a script of it names is not seen, and `BY_ITSELF` says so.
 """
 
 import os
@@ -13,18 +13,22 @@ from trainmaster.model.options.placeholders import Command, filled, unread, valu
 from trainmaster.wire.environment import EnvironmentRecord
 
 _LISTED_MAX = 10  # paths told by name
-_URL = r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s;&|<>"'`,\[\]]*"""  # with the parentheses of a hidden password
-_PATH = r"""(?:~[\w.-]*|\$\w+|\$\{\w+\}|\.\.)?/[^\s;&|()<>"'`,\[\]:]*"""
-_PLACE = re.compile(rf"""(?:^|[\s;&|()<>"'`,\[\]=:]|^-[A-Za-z])({_URL}|{_PATH})""")
-_ADDRESSES = ("tcp://", "env://", "http://localhost", "http://127.")  # they lead to no files
-_OWN = ("$PWD/", "${PWD}/", "$TMPDIR/", "${TMPDIR}/", "$TRAINMASTER_", "${TRAINMASTER_")  # in the job's own directories
+BY_ITSELF = "what the program reads from elsewhere by itself, such as paths in its code and downloads: nobody looks at it"
+_URL = re.compile(r"""[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s;&|<>"'`,\[\]]*""")  # with the parentheses of a hidden password
+_WORD = re.compile(r"""[^\s;&|()<>"'`,\[\]=:@]+""")
+_STUCK = re.compile(r"-[A-Za-z](?=[/~])")  # -I/opt/include
+_HERE = re.compile(r"\$(?:PWD\b|\{PWD\})/?")
+_ELSEWHERE = re.compile(r"[/~]|\$(?:\w+|\{\w+\})/|\$(?:HOME|OLDPWD|\{HOME\}|\{OLDPWD\})\Z|\.\.(?:/|\Z)")
+_ADDRESSES = re.compile(r"(?:tcp|env)://|http://(?:localhost|127\.[\d.]+)(?::\d+)?/?\Z")  # they lead to no files
+_OWN = ("$TMPDIR/", "${TMPDIR}/", "$TRAINMASTER_", "${TRAINMASTER_")  # in the job's own directories
 _SYSTEM = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/dev", "/proc", "/sys")
+_MEMORY = "/dev/shm"  # files like any others
 _PYTHON = re.compile(r"(?:pypy|python)[0-9.]*\Z")
 _INSTALLER = re.compile(r"(?:pip[0-9.]*|uv|conda|mamba|micromamba|pixi|poetry|pdm|pipx|apt|apt-get|setup\.py)\Z")
 _VERBS = ("install", "sync", "add", "update", "upgrade", "develop", "create", "remove", "uninstall")
 _BETWEEN = ("pip", "env", "tool")  # of `uv pip install` and `conda env update`
 _PIECES = re.compile(r"""[;&|()\n]+|[^\s;&|()"'`]+""")
-_TOLD_ELSEWHERE = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME", "TMPDIR")
+_TOLD_ELSEWHERE = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME", "TMPDIR")
 
 
 def unrecorded(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
@@ -72,11 +76,30 @@ def outside(job: Job, python: str | None = None) -> list[tuple[str, str]]:
     """Paths and URLs that a program can read although they are not recorded, credentials masked, each with what names it."""
     found: dict[str, str] = {}
     for text, named, whole in _texts(job):
-        for path in [text] if whole and text.startswith("/") else _PLACE.findall(text):
-            path = path.rstrip("/") or "/"
+        for path in _places(text, whole):
             if not _is_told(path, job, python):
                 found.setdefault(path, named)
     return list(found.items())
+
+
+def _places(text: str, whole: bool) -> Iterator[str]:
+    """The URLs in a text, and its paths that may lead out of the directory in which the command starts."""
+    if whole and _ELSEWHERE.match(text) and "://" not in text:
+        yield _normal(text)
+        return
+    for url in _URL.findall(text):
+        yield url.rstrip("/")
+    for word in _WORD.findall(_URL.sub(" ", text)):
+        stuck = _STUCK.match(word)
+        path = _normal(_HERE.sub("./", word if stuck is None else word[stuck.end() :]))
+        if _ELSEWHERE.match(path):
+            yield path
+
+
+def _normal(path: str) -> str:
+    """Without `.`, and `..` as far as they cancel out by the text alone: a name that is a variable may have several parts."""
+    known = "$" not in path and not path.startswith("~")
+    return os.path.normpath(path).replace("//", "/") if known else path.rstrip("/")
 
 
 def installers(job: Job) -> list[str]:
@@ -87,8 +110,8 @@ def installers(job: Job) -> list[str]:
         for piece in _PIECES.findall(command if isinstance(command, str) else " ".join(command)):
             if piece[0] in ";&|()\n":
                 program = []
-            elif _INSTALLER.match(os.path.basename(piece)) and not program:
-                program = [os.path.basename(piece)]
+            elif _INSTALLER.match(os.path.basename(piece).removeprefix("-m")) and not program:
+                program = [os.path.basename(piece).removeprefix("-m")]
             elif program and piece in _VERBS:
                 found[" ".join([*program, piece])] = None
                 program = []
@@ -116,6 +139,8 @@ def _texts(job: Job) -> Iterator[tuple[str, str, bool]]:
             yield command, named, False
         else:
             yield from ((text, named, before != "-c") for before, text in zip(("", *command), command, strict=False))
+    if job.spec.checkpoint.resume_arguments:
+        yield redaction.line(job.spec.checkpoint.resume_arguments), "its resume arguments", False
     recorded = unread(job.spec, job.origin)
     for name, value in redaction.values(job.spec.params).items():
         if isinstance(value, str) and name not in recorded:
@@ -127,9 +152,11 @@ def _texts(job: Job) -> Iterator[tuple[str, str, bool]]:
 
 def _is_told(path: str, job: Job, python: str | None) -> bool:
     """Whether it is recorded, listed for another reason, or no file of a program."""
-    if path == "/" or path.startswith((*_ADDRESSES, *_OWN)) or path in ("$PWD", "${PWD}"):
+    if path == "/" or path.startswith(_OWN) or _ADDRESSES.match(path):
         return True
-    if any(_lies_in(path, place) for place in _SYSTEM) or any(_lies_in(path, one.uri) for one in job.data):
+    if any(_lies_in(path, place) for place in _SYSTEM) and not _lies_in(path, _MEMORY):
+        return True
+    if any(_lies_in(path, one.uri) for one in job.data):
         return True
     if _PYTHON.match(os.path.basename(path)) or (python is not None and os.path.dirname(path) == os.path.dirname(python)):
         return True

@@ -16,12 +16,13 @@ from trainmaster.errors import DamagedError, NotFoundError, TrainmasterError, Us
 from trainmaster.model.job import Job
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NAMES_MAX, TEXT_MAX, Metric
+from trainmaster.server.record.command_reading import BY_ITSELF
 from trainmaster.server.record.curves import Curves
 from trainmaster.server.record.data_seen import doubted
-from trainmaster.server.record.differences import Compared, Run, compare
+from trainmaster.server.record.differences import NO_COPY, Compared, Run, compare
 from trainmaster.server.record.divergence import compared
 from trainmaster.server.record.not_compared import not_compared
-from trainmaster.server.record.provenance import environment
+from trainmaster.server.record.provenance import recorded
 from trainmaster.server.record.ranking import MetricRanking, point_view, rank_metrics
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
@@ -30,6 +31,7 @@ from trainmaster.server.schemas import described, record_schemas
 from trainmaster.server.views.lookup import find_each
 from trainmaster.server.views.resources import all_attempts
 from trainmaster.wire.code import Tree
+from trainmaster.wire.environment import EnvironmentRecord
 from trainmaster.wire.names import SYSTEM
 
 _Name = Annotated[str, StringConstraints(max_length=TEXT_MAX)]
@@ -62,6 +64,7 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     services = runtime.of(request).services
     jobs = _jobs(runtime.of(request), query.job)
     runs = _runs(services, jobs)
+    records = {run.job.id: run.environment for run in runs if not isinstance(run.environment, str)}
     read = Curves(services.events, services.metrics)
     last = read.last(jobs)
     names = _metrics(last, query.metric)
@@ -71,13 +74,14 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     answer = {
         "jobs": [_run_view(job) for job in jobs],
         **_fields(compare(runs, query.all)),
-        "not_compared": not_compared(jobs, {run.job.id: run.environment for run in runs}, _data_doubts(services, jobs)),
+        "not_compared": [*not_compared(jobs, records, _data_doubts(services, jobs)), BY_ITSELF],
         "metrics": [
             {**_ranking_view(one), "diverged": compared(services.metrics, ids, last, one.name)}
             for one in stand
             if query.all or query.metric or not one.equal
         ],
-        "metrics_equal": [one.name for one in stand if one.equal],
+        "metrics_equal": [one.name for one in stand if one.equal and one.mode is not None],
+        "metrics_last_equal": [one.name for one in stand if one.equal and one.mode is None],
         "series": curves,
     }
     if query.patch:
@@ -103,21 +107,19 @@ def _jobs(api: runtime.Runtime, refs: Sequence[str]) -> list[Job]:
 
 def _runs(services: Services, jobs: Sequence[Job]) -> list[Run]:
     """The jobs with their stored records. A record or code copy that several jobs share is read once."""
-    nodes = {node.name: node for node in services.events.nodes()}
     digests = [job.code.digest for job in jobs]
     same = None not in digests and len(set(digests)) == 1
-    trees: dict[str | None, Tree | None] = {None: None}
-    records: dict[str | None, Any] = {None: None}
+    trees: dict[str | None, Tree | str] = {}
+    records: dict[str | None, EnvironmentRecord | str] = {}
     runs = []
     for job in jobs:
         if job.code.digest not in trees:
-            trees[job.code.digest] = Tree(entries=[]) if same else _tree(services, job.code.digest or "")
-        name = _environment_name(job)
-        if name not in records:
-            records[name] = environment(services, name or "")
-        shares = job.attempt.allocation.shares if job.attempt is not None else ()
-        on = tuple(nodes[share.node] for share in shares if share.node in nodes)
-        runs.append(Run(job, on, records[name], trees[job.code.digest]))
+            trees[job.code.digest] = Tree(entries=[]) if same else _tree(services, job.code.digest)
+        names = [node.environment for node in job.attempt.nodes] if job.attempt is not None else []
+        for name in names:
+            if name not in records:
+                records[name] = recorded(services, name)
+        runs.append(Run(job, tuple(records[name] for name in names), trees[job.code.digest]))
     return runs
 
 
@@ -125,19 +127,17 @@ def _data_doubts(services: Services, jobs: Sequence[Job]) -> dict[str, dict[str,
     return {job.id: doubted(job, all_attempts(job, services.events.attempts(job.id))) for job in jobs if job.data}
 
 
-def _environment_name(job: Job) -> str | None:
-    """The environment record of the last attempt's first node that has one."""
-    ran = job.attempt.nodes if job.attempt is not None else ()
-    return next((node.environment for node in ran if node.environment is not None), None)
-
-
-def _tree(services: Services, digest: str) -> Tree | None:
-    """The entries of a code copy; None if it is gone."""
+def _tree(services: Services, digest: str | None) -> Tree | str:
+    """The entries of a code copy, or why there are none."""
+    if digest is None:
+        return NO_COPY
     try:
         with services.blobs.open(tree_name(digest)) as file:
             tree: Tree = json.loads(file.read())
-    except (NotFoundError, DamagedError, ValueError):
-        return None
+    except NotFoundError:
+        return "the list of them is lost"
+    except (DamagedError, ValueError):
+        return "the list of them is damaged"
     return tree
 
 
@@ -158,7 +158,8 @@ def _fields(compared: Compared) -> dict[str, Any]:
     differences = [
         {"section": one.section, "field": one.field, "values": one.values, "equal": one.equal} for one in compared.fields
     ]
-    return {"differences": differences, "unknown": compared.unknown}
+    unknown = {section: list(why) for section, why in compared.unknown.items()}
+    return {"differences": differences, "unknown": unknown, "unknown_because": compared.unknown}
 
 
 def _run_view(job: Job) -> dict[str, Any]:
@@ -239,7 +240,7 @@ class _BoundedMatcher(difflib.SequenceMatcher[str]):
 def _patches(services: Services, pair: tuple[Run, Run], effort: _StepBudget) -> Iterator[dict[str, Any]]:
     """A unified diff for each text file that differs between two runs; `note` says why a file has none."""
     first, other = pair
-    if first.tree is None or other.tree is None:
+    if isinstance(first.tree, str) or isinstance(other.tree, str):
         return
     mine, theirs = ({entry["path"]: entry for entry in tree["entries"]} for tree in (first.tree, other.tree))
     changed = [path for path in sorted({*mine, *theirs}) if mine.get(path) != theirs.get(path)]
@@ -272,6 +273,8 @@ def _lines(services: Services, entry: Mapping[str, Any] | None) -> list[str] | s
             text = file.read().decode()
     except NotFoundError:
         return "no longer stored"
+    except DamagedError:
+        return "damaged in the store"
     except UnicodeDecodeError:
         return "not text"
     return "not text" if "\0" in text else text.splitlines(keepends=True)

@@ -1,6 +1,6 @@
 """Compares runs field by field. Pure. Values are JSON; None means that a run has no such field.
 
-A section that some run did not record is reported as unknown, never as equal.
+A section that is not known of some run is reported as unknown, never as equal.
 """
 
 import json
@@ -12,26 +12,35 @@ from typing import Any
 
 from trainmaster.model import redaction
 from trainmaster.model.job import Job
-from trainmaster.model.nodes import Node
 from trainmaster.model.options.placeholders import unread
 from trainmaster.model.spec import DataVersion
 from trainmaster.wire.code import Tree
-from trainmaster.wire.environment import EnvironmentRecord
+from trainmaster.wire.environment import UNNAMED, EnvironmentRecord, Machine
 
 Values = list[Any]  # one per run
 _LEFT_OUT = ("params", "tags", "environment.variables", "notify")  # compared elsewhere, or not about the run
+NO_COPY = "there is no copy of them"
+_NOT_RUN = "it has not run"
+_GIVEN = ("params", "recorded")  # sections whose null is a value, and another thing than none
+_MISSING = object()
+_NULL = "(null)"  # how it is shown
+_NOT_WHOLE = "some could not be read"
 _DIGEST_SHOWN = 12
 _NUMBERED = re.compile(r"(?<=python)[\d.]+$")  # the version in an interpreter's name
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything that is compared of a job, except metrics. None: not recorded."""
+    """Everything that is compared of a job, except metrics. A text says why something is not known."""
 
     job: Job
-    nodes: tuple[Node, ...] = ()  # of the last attempt
-    environment: EnvironmentRecord | None = None
-    tree: Tree | None = None
+    environments: tuple[EnvironmentRecord | str, ...] = ()  # of each node of the last attempt
+    tree: Tree | str = NO_COPY
+
+    @property
+    def environment(self) -> EnvironmentRecord | str:
+        """That of the first node, whose packages and machine stand for those of the attempt."""
+        return self.environments[0] if self.environments else _NOT_RUN
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +55,26 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The result. `unknown`: section -> runs that did not record it."""
+    """The result. `unknown`: section -> runs of which it is not known -> why."""
 
     fields: list[Difference] = field(default_factory=list)
-    unknown: dict[str, list[str]] = field(default_factory=dict)
+    unknown: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
     """The differing fields, in a useful reading order; with `everything` also the equal ones."""
     found = Compared()
-    for section, tables in _sections(runs).items():
-        lacking = [run.job.id for run, table in zip(runs, tables, strict=True) if table is None]
+    for section, told in _sections(runs).items():
+        lacking = {run.job.id: table for run, table in zip(runs, told, strict=True) if isinstance(table, str)}
+        tables = [None if isinstance(table, str) else table for table in told]
         if lacking:
             found.unknown[section] = lacking
         if len(lacking) == len(runs):
             continue
         known = [table or {} for table in tables]
         for name in dict.fromkeys(name for table in known for name in table):
-            values = [None if table is None else table.get(name) for table in tables]
+            none = _MISSING if section in _GIVEN else None
+            values = [None if table is None else table.get(name, none) for table in tables]
             compared = [value for value, table in zip(values, tables, strict=True) if table is not None]
             same = _same_program if (section, name) == ("python", "path") else _same
             equal = all(same(value, compared[0]) for value in compared[1:])
@@ -75,7 +86,7 @@ def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
 def _shown(section: str, name: str, values: Values) -> Values:
     """The values with credentials masked. Values that differ only in a credential are numbered, so that it shows."""
     told: Values = [_shown_value(section, name, value) for value in values]
-    alike: dict[str, dict[str, int]] = {}  # masked text -> number of each value behind it
+    alike: dict[Any, dict[Any, int]] = {}  # masked text -> number of each value behind it
     for one, shown in zip(values, told, strict=True):
         if shown != one:
             numbers = alike.setdefault(shown, {})
@@ -87,21 +98,25 @@ def _shown(section: str, name: str, values: Values) -> Values:
 
 
 def _shown_value(section: str, name: str, value: Any) -> Any:
+    if section in _GIVEN:
+        return None if value is _MISSING else _NULL if value is None else redaction.values({name: value})[name]
     if not isinstance(value, str):
-        return redaction.values({name: value})[name] if section in ("params", "recorded") else value
+        return value
     if section == "variables":
         return redaction.variables({name: value})[name]
-    if section in ("params", "recorded", "tags"):
+    if section in ("logged", "tags"):
         return redaction.values({name: value})[name]
     return redaction.line(value) if section == "spec" else redaction.text(value)
 
 
-def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | None]]:
+def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | str]]:
+    """The fields of each section by run, or why they are not known."""
     records = [run.environment for run in runs]
     return {
         "spec": [_spec(run.job) for run in runs],
         "params": [_params(run.job, read=True) for run in runs],
         "recorded": [_params(run.job, read=False) for run in runs],
+        "logged": [dict(run.job.run_params) for run in runs],
         "tags": [dict(run.job.spec.tags) for run in runs],
         "start": [_start(run.job) for run in runs],
         "code": [_code(run.job) for run in runs],
@@ -123,12 +138,14 @@ def _params(job: Job, read: bool) -> dict[str, Any]:
 
 
 def _variables(job: Job) -> dict[str, str]:
-    """Variables to compare. Credentials are left out by name: each user has different ones."""
+    """Variables to compare. Of those whose names may be those of credentials, only who has them: values could be guessed."""
     return redaction.without_secrets({**job.origin.variables, **job.spec.environment.variables})
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equality of JSON values: 1 is not true, and NaN equals itself."""
+    """Equality of JSON values and `_MISSING`: 1 is not true, and NaN equals itself."""
+    if one is _MISSING or other is _MISSING:
+        return one is other
     return one is other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
@@ -177,10 +194,10 @@ def _code(job: Job) -> dict[str, Any]:
     return found
 
 
-def _files(tree: Tree | None) -> dict[str, Any] | None:
+def _files(tree: Tree | str) -> dict[str, Any] | str:
     """For each path in the code copy, text that identifies its content."""
-    if tree is None:
-        return None
+    if isinstance(tree, str):
+        return tree
     return {entry["path"]: _content(entry) for entry in tree["entries"]}
 
 
@@ -194,7 +211,7 @@ def _content(entry: Mapping[str, Any]) -> str:
     return str(entry["sha256"])[:_DIGEST_SHOWN] + (" executable" if entry["mode"] & 0o100 else "")
 
 
-def _all_data(jobs: Sequence[Job]) -> list[Mapping[str, Any] | None]:
+def _all_data(jobs: Sequence[Job]) -> list[Mapping[str, Any] | str]:
     """What is there besides files counts for an entry only if all jobs recorded it: otherwise it is not known to differ."""
     unlisted = {one.name for job in jobs for one in job.data if one.listing is None}
     return [{one.name: _version(one, one.name not in unlisted) for one in job.data} for job in jobs]
@@ -205,9 +222,9 @@ def _version(one: DataVersion, listed: bool) -> str:
     return f"{one.uri} {(one.digest or 'not looked at')[:_DIGEST_SHOWN]}{beside}"
 
 
-def _python(record: EnvironmentRecord | None) -> dict[str, Any] | None:
-    if record is None:
-        return None
+def _python(record: EnvironmentRecord | str) -> dict[str, Any] | str:
+    if isinstance(record, str):
+        return record
     found = record["python"]
     if found is None:
         return {}
@@ -220,14 +237,14 @@ def _built_for(cuda: str | None, hip: str | None) -> str:
     return f"CUDA {cuda}" if cuda else f"ROCm {hip}" if hip else "CPU"
 
 
-def _all_packages(records: Sequence[EnvironmentRecord | None]) -> list[Mapping[str, Any] | None]:
-    """What identifies the code of one version counts only if all records have it: otherwise it is not known to differ.
-
-    None for a record that may lack packages.
-    """
-    known = all("built_from" in record for record in records if record is not None)
-    whole = [None if record is None or record.get("unread") else record for record in records]
-    return [None if record is None else _packages(record, record.get("built_from", {}) if known else {}) for record in whole]
+def _all_packages(records: Sequence[EnvironmentRecord | str]) -> list[Mapping[str, Any] | str]:
+    """What identifies the code of one version counts only if all records have it: otherwise it is not known to differ."""
+    known = all("built_from" in record for record in records if not isinstance(record, str))
+    whole = [_NOT_WHOLE if not isinstance(record, str) and record.get("unread") else record for record in records]
+    return [
+        record if isinstance(record, str) else _packages(record, record.get("built_from", {}) if known else {})
+        for record in whole
+    ]
 
 
 def _packages(record: EnvironmentRecord, built_from: Mapping[str, str]) -> dict[str, Any]:
@@ -235,24 +252,26 @@ def _packages(record: EnvironmentRecord, built_from: Mapping[str, str]) -> dict[
     return {name: version + marks.get(name, "") for name, version in sorted(record["packages"].items())}
 
 
-def _hardware(run: Run) -> dict[str, Any] | None:
-    """The hardware of the last attempt; None for a job that never ran."""
-    attempt = run.job.attempt
-    if attempt is None:
-        return None
-    kinds = {node.name: {device.index: device.kind for device in node.devices} for node in run.nodes}
-    shares = attempt.allocation.shares
-    return {
-        "nodes": len(shares),
-        "devices": [kinds.get(share.node, {}).get(index, "device") for share in shares for index in share.devices],
-        "host": sorted({node.host for node in run.nodes}),
-    }
+def _hardware(run: Run) -> dict[str, Any] | str:
+    """The hardware of the last attempt as its agents recorded it: a node's inventory is that of now."""
+    if run.job.attempt is None:
+        return _NOT_RUN
+    machines, devices = list[Machine](), list[str]()
+    for share, record in zip(run.job.attempt.allocation.shares, run.environments, strict=True):
+        if isinstance(record, str):
+            return record
+        machines.append(record["machine"])
+        names = {device["index"]: device["name"] for device in record["machine"]["devices"]}
+        if any(names.get(index, UNNAMED) == UNNAMED for index in share.devices):
+            return "the record does not name its devices"
+        devices += [names[index] for index in share.devices]
+    return {"nodes": len(machines), "devices": devices, "host": sorted({machine["host"] for machine in machines})}
 
 
-def _machine(record: EnvironmentRecord | None) -> dict[str, Any] | None:
+def _machine(record: EnvironmentRecord | str) -> dict[str, Any] | str:
     """The machine of the attempt's first node."""
-    if record is None:
-        return None
+    if isinstance(record, str):
+        return record
     return {name: value for name, value in record["machine"].items() if name not in ("host", "devices")}
 
 

@@ -71,11 +71,12 @@ def _attempt_entries(job: Job, attempt: Attempt) -> Iterable[Entry]:
     nodes = ", ".join(dict.fromkeys(share.node for share in attempt.allocation.shares))
     if attempt.started_s is not None:
         if attempt.restored is not None:
-            form = "step {} or later" if attempt.resumed_saved else "about step {}" if attempt.resumed_about else "step {}"
-            step = "a checkpoint" if attempt.resumed_from_step is None else form.format(attempt.resumed_from_step)
+            about = "about " if attempt.resumed_about else ""
+            unknown = attempt.resumed_from_step is None or attempt.resumed_saved is not None
+            step = f"checkpoint {attempt.restored}" if unknown else f"{about}step {attempt.resumed_from_step}"
             yield _of(job, attempt.started_s, "resume", f"attempt {attempt.number} is given {step} on {nodes}")
         else:
-            again = "starts" if attempt.number == 1 else "starts from the beginning"
+            again = "starts" if attempt.number == 1 else "is given no checkpoint and starts"
             yield _of(job, attempt.started_s, "start", f"attempt {attempt.number} {again} on {nodes}")
     verdict = attempt.verdict
     if verdict is not None and attempt.ended_s is not None and (attempt.failure or verdict.action is Action.REQUEUE):

@@ -14,7 +14,7 @@ _NAMED_MAX = 3
 
 def not_compared(
     jobs: Sequence[Job],
-    records: Mapping[str, EnvironmentRecord | None] = MappingProxyType({}),
+    records: Mapping[str, EnvironmentRecord] = MappingProxyType({}),
     doubts: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> list[str]:
     """Each as a clause with its reason: `data train of a-1: it is at a URL`.
@@ -52,7 +52,8 @@ def _of(job: Job, record: EnvironmentRecord | None, doubts: Mapping[str, str]) -
     variables = {**job.origin.variables, **job.spec.environment.variables}
     if variables.get("PYTHONPATH"):
         yield f"what PYTHONPATH leads to: {text(variables['PYTHONPATH'])}"
-    yield from (f"variable {name}: it is a credential" for name in sorted(variables) if is_secret_variable(name))
+    doubt = "its name may be that of a credential"
+    yield from (f"variable {name}: {doubt}" for name in sorted(variables) if is_secret_variable(name))
     if job.attempt is not None and len(job.attempt.nodes) > 1:
         yield "packages and machines of its other nodes: only those of the first are compared"
     if job.attempt is not None and job.attempt.number > 1:

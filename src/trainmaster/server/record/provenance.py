@@ -68,6 +68,16 @@ def environment(services: Services, name: str) -> EnvironmentRecord | None:
     return record
 
 
+def recorded(services: Services, name: str | None) -> EnvironmentRecord | str:
+    """An environment record, or why there is none."""
+    if name is None:
+        return "nothing is recorded"
+    record = environment(services, name)
+    if record is not None:
+        return record
+    return "the record is lost" if services.blobs.stat(environment_blob(name)) is None else "the record is damaged"
+
+
 def check_diff(services: Services, name: str | None) -> None:
     """Raises: UsageError for an invalid digest, ConflictError for a patch that was not uploaded."""
     if name is None:
@@ -113,10 +123,8 @@ def show_provenance(request: Request, ref: Ref) -> bodies.Json:
     api = runtime.of(request)
     job = find(api, ref).job
     services = api.services
-    attempts = {one.number: one for one in services.events.attempts(job.id)}
-    if job.attempt is not None:
-        attempts[job.attempt.number] = job.attempt
-    names = dict.fromkeys(name for number in sorted(attempts) for name in _environments(attempts[number]) if name)
+    attempts = resources.all_attempts(job, services.events.attempts(job.id))
+    names = dict.fromkeys(name for attempt in attempts for name in _environments(attempt) if name)
     return bodies.Json(
         {
             "id": job.id,
@@ -127,7 +135,7 @@ def show_provenance(request: Request, ref: Ref) -> bodies.Json:
             "data": resources.data_view(job),
             "lineage": resources.lineage_view(job.lineage),
             "children": services.events.children(job.id),
-            "attempts": [_attempt(attempts[number]) for number in sorted(attempts)],
+            "attempts": [_attempt(attempt) for attempt in attempts],
             "environments": {name: environment(services, name) for name in names},
         }
     )

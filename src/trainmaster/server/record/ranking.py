@@ -36,7 +36,7 @@ class MetricRanking:
 
     @property
     def equal(self) -> bool:
-        """Whether all runs have the same last and the same best value. Values between are not looked at."""
+        """Whether all runs have the same last and, if the mode is known, the same best value. Others are not looked at."""
         ends = [_shown(one) for one in self.last], [_shown(one) for one in self.best]
         return all(one is not None for one in self.last) and all(len(set(values)) == 1 for values in ends)
 

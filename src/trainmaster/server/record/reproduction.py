@@ -1,7 +1,7 @@
 """Says what a reproduction keeps equal and what it cannot, one line each. Shown when the reproduction is submitted.
 
-Packages and machine are compared between now and the record of the job's last attempt. "Now" means this server's machine,
-which is where its engine runs jobs.
+Packages and machine are compared between now and the record of the job's last attempt that has one. "Now" means this server's
+machine, which is where its engine runs jobs.
 """
 
 import os
@@ -11,11 +11,11 @@ from typing import Any
 from trainmaster.agent.environment import machine
 from trainmaster.agent.environment.installed_packages import Installation
 from trainmaster.model import redaction
-from trainmaster.model.job import Attempt, Job
+from trainmaster.model.job import Job
 from trainmaster.model.spec import DataVersion
-from trainmaster.server.record.command_reading import unrecorded
+from trainmaster.server.record.command_reading import BY_ITSELF, unrecorded
 from trainmaster.server.record.data_seen import NO_FILES, doubted
-from trainmaster.server.record.provenance import environment
+from trainmaster.server.record.provenance import recorded
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.views.resources import all_attempts
 from trainmaster.wire.environment import EnvironmentRecord
@@ -26,17 +26,16 @@ _MACHINE = (("host", "host"), ("cpu", "processor"), ("kernel", "kernel"), ("driv
 
 def comparison(api: Runtime, job: Job, data: Sequence[DataVersion]) -> dict[str, Any]:
     """`equal`: what is kept; `unequal`: what is not. `data`: the present versions of the job's data."""
+    variables = {**job.origin.variables, **job.spec.environment.variables}
     attempts = all_attempts(job, api.services.events.attempts(job.id))
-    record, variables = _recorded(api, attempts), {**job.origin.variables, **job.spec.environment.variables}
-    doubts = doubted(job, attempts)
-    unequal = [*_unequal_job(job, record), *unequal_data(job, data, doubts), *_unequal_environment(record, variables)]
-    return {"equal": list(_held(job, equal_data(job, data, doubts))), "unequal": unequal}
-
-
-def _recorded(api: Runtime, attempts: Sequence[Attempt]) -> EnvironmentRecord | None:
-    """The environment record of the last attempt that has one."""
-    names = [node.environment for attempt in attempts for node in attempt.nodes[:1] if node.environment is not None]
-    return environment(api.services, names[-1]) if names else None
+    ran = next((one for one in reversed(attempts) if one.nodes[0].environment is not None), None)
+    record = recorded(api.services, ran.nodes[0].environment if ran is not None else None)
+    known, doubts = None if isinstance(record, str) else record, doubted(job, attempts)
+    unequal = [*_unequal_job(job, known), *unequal_data(job, data, doubts), *_unequal_environment(record, variables)]
+    if ran is not None and ran is not attempts[-1]:
+        last, earlier = attempts[-1].number, ran.number
+        unequal.append(f"environment: nothing is recorded of attempt {last}, so that of attempt {earlier} was compared")
+    return {"equal": list(_held(job, equal_data(job, data, doubts))), "unequal": [*unequal, BY_ITSELF]}
 
 
 def _held(job: Job, data: Sequence[str]) -> Iterator[str]:
@@ -87,9 +86,12 @@ def unequal_data(job: Job, now: Sequence[DataVersion], doubts: Mapping[str, str]
             yield f"data {name}: {job.id} may have read another version than the one recorded: {doubts[name]}"
         then = next((version for version in job.data if version.name == name), None)
         current = known.get(name)
-        if then is None or then.digest is None or current is None or current.digest is None:
-            doubt = next((f": {one.doubt}" for one in (then, current) if one is not None and one.doubt), "")
+        if then is None or then.digest is None:
+            doubt = f": {then.doubt}" if then is not None and then.doubt else ""
             yield f"data {name}: its version was not recorded, so it cannot be compared{doubt}"
+        elif current is None or current.digest is None:
+            doubt = f": {current.doubt}" if current is not None and current.doubt else ""
+            yield f"data {name}: version {then.digest[:12]}, and the present one is not known here{doubt}"
         elif then.digest != current.digest:
             yield f"data {name}: version {then.digest[:12]}, now {current.digest[:12]}"
         else:
@@ -107,9 +109,10 @@ def _beside_digests(then: DataVersion, now: DataVersion) -> Iterator[str]:
         yield f"data {then.name}: {NO_FILES} differ"
 
 
-def _unequal_environment(then: EnvironmentRecord | None, variables: Mapping[str, str]) -> Iterator[str]:
-    if then is None:
-        yield "environment: it was not recorded, so packages and machine cannot be compared"
+def _unequal_environment(then: EnvironmentRecord | str, variables: Mapping[str, str]) -> Iterator[str]:
+    """`then`: the record, or why there is none."""
+    if isinstance(then, str):
+        yield f"environment: {then}, so packages and machine cannot be compared"
         return
     now = machine.describe()
     for name, word in _MACHINE:
@@ -132,12 +135,12 @@ def _unequal_python(then: EnvironmentRecord, variables: Mapping[str, str]) -> It
     packages, editable = found.packages()
     if found.version() != python["version"]:
         yield f"Python: {python['version']}, now {found.version()}"
+    built = (then["built_from"], found.built_from(editable)) if "built_from" in then else ({}, {})
     unread = found.unread()
     if unread:
         yield f"packages: {unread[0]} cannot be read now, so they cannot be compared"
     if unread or then.get("unread"):
         return
-    built = (then["built_from"], found.built_from(editable)) if "built_from" in then else ({}, {})
     before, now = _identified(then["packages"], built[0]), _identified(packages, built[1])
     differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     for name in differing[:_PACKAGES]:

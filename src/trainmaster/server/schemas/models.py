@@ -165,7 +165,7 @@ class AttemptView(Described):
     ran_s: float | None = Field(description="how long its ranks ran; null: still running, or not recorded")
     resumed_from: str | None = Field(description="the checkpoint that it was given; whether the program used it: the evidence")
     resumed_from_step: int | None
-    resumed_about: bool = Field(description="that step is approximate, or with `resumed_saved` a lower bound")
+    resumed_about: bool = Field(description="that step is approximate, or with `resumed_saved` that of another attempt")
     resumed_saved: dict[str, Any] | None = Field(
         description="attempt, after_s: the checkpoint has no known step; it was saved that long after that attempt started"
     )
@@ -190,7 +190,7 @@ class CheckpointView(Described):
     committed_s: float
     good: bool
     approximate: bool
-    at_least: int | None = Field(description="if `step` is null: the step that its attempt resumed from")
+    at_least: int | None = Field(description="if `step` is null: the step that its attempt was given")
     after_s: float | None = Field(description="if `step` is null: when it was saved, since the ranks of its attempt started")
     attempt: int
 

@@ -34,18 +34,20 @@ class Comparison(Described):
         description="id name project experiment state created_s started_s ended_s ran_s attempts restarts"
     )
     differences: list[dict[str, Any]] = Field(
-        description="section (spec params recorded tags start code files data python packages hardware machine variables "
-        "submitted), field, values (null: a run has none), equal"
+        description="section (spec params recorded logged tags start code files data python packages hardware machine "
+        "variables submitted), field, values (null: a run has none; (null): a parameter is null), equal"
     )
-    unknown: dict[str, list[str]] = Field(description="section -> runs that did not record it")
+    unknown: dict[str, list[str]] = Field(description="section -> runs of which it is not known")
+    unknown_because: dict[str, dict[str, str]] = Field(description="section -> run -> why it is not known")
     not_compared: list[str] = Field(description="what a run could read and the comparison does not look at, with the reason")
     metrics: list[dict[str, Any]] = Field(
-        description="name, mode, primary, equal (last and best alone), winner (index), last, best: {step, value}, "
-        "diverged: as of a job, null: finite"
+        description="name, mode, primary, equal (last, and best if there is a mode), winner (index), last, best: {step, "
+        "value}, diverged: as of a job, null: finite"
     )
     metrics_equal: list[str] = Field(
         description="metrics whose last and best value are the same in all runs; values between are not compared"
     )
+    metrics_last_equal: list[str] = Field(description="metrics without a mode whose last value is the same in all runs")
     series: dict[str, list[list[tuple[int, float | None]]]] = Field(description="metric -> one curve per run")
     patches: list[dict[str, Any]] | None = Field(None, description="from, to, path, text (a unified diff), note")
 

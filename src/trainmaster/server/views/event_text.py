@@ -177,7 +177,7 @@ def _attempt_sentence(event: ev.Event) -> str:
             return f"n{index} ended: {_outcome(outcome)}"
         case ev.CheckpointStaged(id=id, step=step, part=part, parts_expected=parts, at_least=at_least, approximate=about):
             of = f", part of n{part.node_index} of {parts}" if parts > 1 else ""
-            later = "" if at_least is None else f" at step {at_least} or later"
+            later = "" if at_least is None else f", saved after the attempt was given step {at_least}"
             return f"checkpoint {id}" + (later if step is None else f" at {'about ' if about else ''}step {step}") + of
         case ev.AttemptEnded(attempt, verdict):
             return _because(f"attempt {attempt} ended, {verdict.action.value}", verdict.reason)
