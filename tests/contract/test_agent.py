@@ -116,10 +116,9 @@ def test_a_rank_that_hangs_before_its_command_is_told_and_can_be_stopped(tmp_pat
         assert (record["ranks"], record["machine_error"], it.log()) == ([], None, "")
     (tmp_path / "other").mkdir()
     start = Startup(str(tmp_path / "other"), it.launch, Wake())
-    start.ranks_began_s = time.monotonic() - 60.0
-    start.wait_for("rank 1")
-    start.wait_for("rank 1")
-    outbox = start.talk().outbox
+    for _ in range(2):
+        start.contact.wait_for("rank 1", time.monotonic() - 60.0)
+    outbox = start.contact.sync().outbox
     assert [report["doing"] for report in outbox.batch()[0]] == [
         f"rank 1 could not begin its command yet: the command's file, the work directory {tmp_path}/work or its cgroup does not answer"
     ]

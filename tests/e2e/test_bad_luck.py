@@ -64,8 +64,8 @@ def test_a_corrupt_checkpoint_is_seen_and_the_one_before_is_used(tm: Tm) -> None
     assert attempts(shown, "state", "resumed_from_step") == [("restarted", None), ("succeeded", before["step"])]
     good = {one["id"]: one["good"] for one in shown["checkpoints"]}
     assert (good[newest["id"]], good[before["id"]]) == (False, True)
-    said = f"checkpoint {newest['id']} of about step 8 is damaged: the bytes in the store do not have their digest; not used again"
-    assert "CORRUPT: not used for restarts" in tm.ok("show", job)
+    said = f"checkpoint {newest['id']} of about step 8 is damaged: the bytes in the store do not have their digest; used only if no other is good"
+    assert "CORRUPT: used only if no other is good" in tm.ok("show", job)
     assert ([one["text"] for one in shown["troubles"]], shown["notes"]) == ([said], [])
     assert said in " ".join(tm.ok("note", "--list", job).split())
 

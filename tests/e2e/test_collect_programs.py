@@ -16,7 +16,7 @@ import pytest
 from effort import cases
 from launches import launch, manifest, resume_point
 
-from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints import observations
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.agent.checkpoints.restore import restore
 from trainmaster.wire.launch import ResumePoint
@@ -97,8 +97,8 @@ def train(orders: Any, argv: list[str], lives_s: float, enough: int = 1000) -> t
 @pytest.mark.skipif(sys.platform != "linux", reason="what is open is read from /proc")
 @pytest.mark.parametrize("mode", ["over", "numbered", "raw over", "raw numbered", "raw renamed over"])
 def test_killed_at_random_what_is_committed_loads(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "_FRESH_NS", 2_000_000)
-    monkeypatch.setattr(collect, "QUIET_S", 0.1)
+    monkeypatch.setattr(observations, "_FRESH_NS", 2_000_000)
+    monkeypatch.setattr(observations, "QUIET_S", 0.1)
     chance = random.Random(mode)
     points: list[ResumePoint] = []
     for attempt in range(1, 5):

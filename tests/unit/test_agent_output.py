@@ -109,8 +109,8 @@ def test_a_log_is_held_at_its_limit(tmp_path: Path) -> None:
     append(tmp_path, b"last\n")
     reader.finish()
     text = (tmp_path / "rank0.log").read_bytes()
-    assert (text[:6], text[-5:], len(text) < 100_000, reader.dropped_bytes > 100_000) == (b"first\n", b"last\n", True, True)
-    assert f"{reader.dropped_bytes} bytes in all were dropped here" in text.decode()
+    assert (text[:6], text[-5:], len(text) < 100_000, reader.log.dropped_bytes > 100_000) == (b"first\n", b"last\n", True, True)
+    assert f"{reader.log.dropped_bytes} bytes in all were dropped here" in text.decode()
     assert (progress.last_step, reader.last_lines()[-1]) == (3, "last")
 
 

@@ -41,7 +41,7 @@ def test_the_answer_of_a_stranger_is_doubt(stranger: Answer, tmp_path: Path, mon
         talk.outbox.point(0, 1, {"loss": 1.0})
         talk.outbox.persist_points({})
         assert not talk.flush()
-        assert (talk.outbox.empty, talk.outbox.points_empty, talk.stale, list(talk.orders)) == (False, False, False, [])
+        assert (talk.outbox.empty, talk.outbox.points_empty, talk.answers.stale, list(talk.answers.orders)) == (False, False, False, [])
         server_is_back.set()
         assert talk.flush()
         assert talk.outbox.empty
@@ -53,7 +53,7 @@ def test_the_word_of_the_server_itself_ends_an_attempt(tmp_path: Path) -> None:
     with serving(lambda _: (410, STALE)) as server:
         talk = Sync(launch(server.url), Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points")), Wake())
         assert talk.flush()
-        assert talk.stale
+        assert talk.answers.stale
         with pytest.raises(Stale):
             Remote(launch(server.url), 0.0).ask("begin", files=[])
 

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 
+import pytest
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainmaster.control.reports import event_of
 from trainmaster.lifecycle.effects import DeleteCheckpoint
 from trainmaster.lifecycle.machine import accepts, apply
 from trainmaster.model import events as ev
 from trainmaster.model.checkpoints import Checkpoint, Part
+from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import DOUBTS_MAX, Action, Job, Outcome, RankEnd, RestartBudget, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin
@@ -146,6 +149,38 @@ def test_what_is_put_back_whole_is_good_again() -> None:
     assert (job.resumable(), job.good_checkpoints) == (("0001-00001",), ())
     job, _ = apply(job, "x-1", ev.NodeStarted(2, 0, restored="0001-00001", step=7), 9.0)
     assert standing(job) == [(7, True, 0)]
+
+
+def test_what_was_not_read_stays_in_doubt() -> None:
+    """Found damaged in the store, it was called good after a restart that found its files in place and read none of the store."""
+    job, _ = apply(running(7), "x-1", ev.CheckpointsDamaged(("0001-00001",)), 3.0)
+    (told,) = job.troubles
+    assert told.text.endswith("is damaged: the bytes in the store do not have their digest; used only if no other is good")
+    job = restarted(job, KILLED)
+    again, _ = apply(job, "x-1", ev.NodeStarted(2, 0, restored="0001-00001", step=7, unread=True), 9.0)
+    assert (again.state, standing(again), again.troubles) == (State.RUNNING, [(7, False, 0)], (told,))
+    again, _ = apply(job, "x-1", ev.NodeStarted(2, 0, restored="0001-00001", step=7), 9.0)
+    assert standing(again) == [(7, True, 0)]
+    assert [one.text for one in again.troubles] == [
+        "checkpoint 0001-00001 of step 7 was damaged, and attempt 2 has read it whole: it counts as good again"
+    ]
+    older = {"kind": "started", "n": 1, "restored": "0001-00001", "step": 7}  # of an agent that does not say what it read
+    assert [event_of(AgentKey("x-1", 2, 0), report) for report in (older, {**older, "read": True})] == [
+        ev.NodeStarted(2, 0, "0001-00001", 7, report=1, unread=unread) for unread in (True, False)
+    ]
+
+
+@pytest.mark.parametrize(("parts", "read", "doubts"), [((0,), (0,), 0), ((0,), (), 1), ((0, 1), (0,), 1), ((0, 1), (0, 1), 0)])
+def test_each_part_that_a_gang_uses_is_read_by_one_of_its_nodes(parts: tuple[int, ...], read: tuple[int, ...], doubts: int) -> None:
+    """In a directory that they share, node 1 finds what node 0 has put there."""
+    two = Allocation((NodeShare("a", "127.0.0.1", 1.0), NodeShare("b", "127.0.0.1", 1.0)))
+    job = restarted(running(7), KILLED, two)
+    kept = tuple(Part(index, "d" * 64, 1, 1) for index in parts)
+    job = replace(job, checkpoints=tuple(replace(c, doubts=1, parts=kept) for c in job.checkpoints))
+    for index in (0, 1):
+        began = ev.NodeStarted(2, index, restored="0001-00001", step=7, unread=index not in read)
+        job, _ = apply(job, "x-1", began, 9.0)
+    assert standing(job) == [(7, True, doubts)]
 
 
 def test_a_gang_that_does_not_agree_proves_nothing_good() -> None:

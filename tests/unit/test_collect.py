@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from launches import launch, manifest, tree, write
 
-from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints import observations
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.wire.launch import Launch
 
@@ -29,8 +29,8 @@ class _Clock:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits that law needs, without waiting: the rules are the same."""
-    monkeypatch.setattr(collect, "time", SimpleNamespace(monotonic=lambda: _Clock.now_s, time_ns=time.time_ns))
-    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+    monkeypatch.setattr(observations, "time", SimpleNamespace(monotonic=lambda: _Clock.now_s, time_ns=time.time_ns))
+    monkeypatch.setattr(observations, "_FRESH_NS", 0)
 
 
 def collector(orders: Launch) -> Collector:
@@ -50,7 +50,7 @@ def look(made: Collector, running: bool = True, opened: frozenset[Any] = frozens
 
 def wait_quiet() -> None:
     """Let the time pass that must lie between two looks."""
-    _Clock.now_s += collect.QUIET_S
+    _Clock.now_s += observations.QUIET_S
     time.sleep(0.005)  # the times of files are coarse
 
 
@@ -136,7 +136,7 @@ def test_after_a_good_end_what_lies_there_is_whole(tmp_path: Path) -> None:
     made.unstored.tell = told.append
     write(tmp_path / "work" / "model_1.txt", "first seen at the end")
     write(tmp_path / "work" / "model_2.json", '{"torn": ')
-    made.finished = True
+    made.observations.finished = True
     assert look(made, running=False) == [("0001-00001", 1, False, 1, 21)]
     made.report_unfinished()
     assert told[-1].startswith("checkpoint model_2.json is not in the store: it is cut short, by its format;")
@@ -149,7 +149,7 @@ def test_after_a_good_end_one_that_lacks_files_is_told(tmp_path: Path) -> None:
     for name in ("model-1/weights.bin", "model-1/optimizer.bin", "model-2/weights.bin"):
         write(tmp_path / "work" / name, "x")
     assert look(made) == []
-    made.finished = True
+    made.observations.finished = True
     assert look(made, running=False) == [("0001-00001", 1, False, 2, 2)]
     made.report_unfinished()
     assert told[-1] == (
@@ -226,7 +226,7 @@ def test_the_first_of_several_files_may_lack_what_is_not_begun(tmp_path: Path, m
     """Nothing says yet what belongs to it: a program that pauses between two files is not done when all it wrote is closed."""
     for path, pattern in (("checkpoint-{}/model.bin", "checkpoint-*"), ("{}.model.bin", "{step}.*.bin")):
         root = tmp_path / pattern
-        monkeypatch.setattr(collect, "_LACKING_QUIET_S", 1000.0)
+        monkeypatch.setattr(observations, "_LACKING_QUIET_S", 1000.0)
         made = collector(launch(root, checkpoint_path=pattern))
         write(root / "work" / path.format(20), "weights")
         for _ in range(3):
@@ -261,7 +261,7 @@ def test_the_only_one_of_several_files_is_whole_when_all_ranks_ended_well(tmp_pa
     for _ in range(2):
         assert look(made) == []
         wait_quiet()
-    made.finished = True
+    made.observations.finished = True
     assert look(made, running=False) == [("0001-00001", 1, False, 1, 7)]
 
 

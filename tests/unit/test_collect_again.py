@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from launches import launch, write
 
-from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints import observations
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.wire.launch import Launch
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "QUIET_S", 0.0)
-    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+    monkeypatch.setattr(observations, "QUIET_S", 0.0)
+    monkeypatch.setattr(observations, "_FRESH_NS", 0)
 
 
 def collector(orders: Launch) -> Collector:
@@ -54,6 +54,6 @@ def test_a_file_beside_the_others_of_a_step_is_no_checkpoint_of_its_own(tmp_path
     made = collector(launch(tmp_path, checkpoint_path="out/*/*-{step}.*", attempt=2))
     write(tmp_path / "work" / "out" / "eval" / "result-10.json", '{"score": 1}')
     staged = [one for _ in range(2) for one in made.scan(lambda _: 7, True, frozenset())]
-    made.finished = True
+    made.observations.finished = True
     staged += made.scan(lambda _: 7, False, frozenset())
     assert [one["files"] for one in staged] == [3]

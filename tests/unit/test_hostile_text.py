@@ -251,7 +251,7 @@ def test_a_request_of_points_stays_within_what_the_server_reads(tmp_path: Path) 
 
 def test_an_sdk_line_without_an_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S1: it was held in memory for ever, and read again with each chunk."""
-    monkeypatch.setattr("trainmaster.agent.metrics.output._SDK_LINE_MAX", 100_000)
+    monkeypatch.setattr("trainmaster.agent.transport.sdk_file.LINE_MAX", 100_000)
     output, outbox = reader(tmp_path, None, b"")
     with (tmp_path / "rank0.sdk").open("ab") as file:
         file.write(b'{"t": "m", "step": 1, "values": {"loss": 1' + b"1" * 500_000 + b"}}\n" + b'{"t": "m", "step": 2, "values": {"loss": 2}}\n')

@@ -217,6 +217,8 @@ def test_an_exit_record_is_told_whole() -> None:
         {"kind": "staged", "n": 2, "id": "c1"},
         {"kind": "kept", "n": 3, "path": "x"},
     )
+    marked = exits.reports(RECORD | {"restored_approximate": True, "restored_read": True})[0]
+    assert marked == {**exits.reports(RECORD)[0], "approximate": True, "read": True}
 
 
 def test_what_never_started_reports_no_start() -> None:

@@ -34,7 +34,7 @@ def made(root: Path, **changes: Any) -> Startup:
     start.make()
     for rank in start.ranks:
         os.waitpid(rank.pid, 0)
-    start.release()
+    start.prepared.release()
     return start
 
 
@@ -56,15 +56,16 @@ def test_what_the_machine_refuses_is_no_fault_of_the_program(
     with monkeypatch.context() as patch:
         patch.setattr(os, call, refuse)
         start.make()
-    start.release()
-    assert (start.ranks, start.error) == ([], None)
-    assert start.machine_error is not None
-    assert os.strerror(number) in start.machine_error
+    start.prepared.release()
+    assert start.ranks == []
+    assert start.failure is not None
+    assert (start.failure.of_machine, os.strerror(number) in start.failure.text) == (True, True)
 
 
 def test_a_missing_program_is_the_programs(tmp_path: Path) -> None:
     start = made(tmp_path, command=["trian.py"])
-    assert (start.machine_error, start.error is not None and start.error[:17]) == (None, "command not found")
+    assert start.failure is not None
+    assert (start.failure.of_machine, start.failure.text[:17]) == (False, "command not found")
 
 
 def test_a_store_that_is_away_is_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,13 +73,14 @@ def test_a_store_that_is_away_is_the_machines(tmp_path: Path, monkeypatch: pytes
     point = {"id": "0001-1", "step": 1, "approximate": False, "root": str(tmp_path / "away" / "0001-1"), "digests": {"n0": "0" * 64}}
     monkeypatch.setattr(restore_files, "PAUSES_S", (0.001,))
     start = made(tmp_path, resume=[point], attempt=2)
-    assert (start.error, start.machine_error) == (
-        None,
+    assert start.failure is not None
+    assert (start.failure.of_machine, start.failure.text) == (
+        True,
         "could not restore the last good checkpoint: checkpoint 0001-1 of step 1 could not be read: [Errno 2] No such file or "
         f"directory: '{tmp_path}/away/0001-1/n0/MANIFEST.json'; check that the path is there and its file system is mounted",
     )
-    assert start.restored is not None
-    assert (start.restored.doubted, start.restored.bad) == (["0001-1"], [])
+    assert start.prepared.restored is not None
+    assert (start.prepared.restored.doubted, start.prepared.restored.bad) == (["0001-1"], [])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,8 @@ def test_no_end_without_a_reserved_record(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "setsid", lambda: None)
     monkeypatch.setattr("trainmaster.agent.processes.libc.adopt_orphans", lambda: True)
     main._live(str(tmp_path))
-    assert [start.machine_error is not None and "No space left" in start.machine_error for start in begun] == [True]
+    failures = [start.failure for start in begun if start.failure is not None]
+    assert [(one.of_machine, "No space left" in one.text) for one in failures] == [(True, True)]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def begun(root: Path, **orders: Any) -> tuple[StoreWorker, Progress]:
     rank.pid, rank.running = os.getpid(), True
     start.ranks = [rank]
     if start.launch["checkpoint_path"]:
-        start.collector = Collector(start.launch)
+        start.prepared.collector = Collector(start.launch)
     start.ranks_began_s = time.monotonic() - 100
     progress = Progress(Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl")))
     return StoreWorker(start, progress), progress
@@ -65,7 +65,7 @@ def told(it: StoreWorker, topic: str = "checkpoint pattern") -> list[str]:
 
 def later(it: StoreWorker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What it tells at the next look of its loop that is due."""
-    monkeypatch.setattr(it, "_look_due_s", 0.0)
+    monkeypatch.setattr(it._scans, "_look_due_s", 0.0)
     it.watch(time.monotonic())
     return told(it)
 

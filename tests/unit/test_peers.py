@@ -12,12 +12,11 @@ from agents import agent as begun
 from launches import launch, write
 from waiting import deadline
 
-from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints import observations, peers
 from trainmaster.agent.checkpoints.collect import Collector
+from trainmaster.agent.checkpoints.peers import Peers
 from trainmaster.agent.processes.process_tree import open_for_writing
 from trainmaster.agent.processes.rank import Rank
-from trainmaster.agent.supervise import peers
-from trainmaster.agent.supervise.peers import Peers
 from trainmaster.wire.processes import boot_id, start_ticks
 
 MAPS = """
@@ -166,8 +165,8 @@ def test_where_not_every_rank_can_be_asked_it_must_hold_still_for_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2: half a second of quiet proves nothing of a writer on another machine; a rename does."""
-    monkeypatch.setattr(collect, "QUIET_S", 0.0)
-    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+    monkeypatch.setattr(observations, "QUIET_S", 0.0)
+    monkeypatch.setattr(observations, "_FRESH_NS", 0)
     (tmp_path / "work" / "out").mkdir(parents=True)
     made = Collector(launch(tmp_path, nodes=2, in_place=True, checkpoint_path="out/ck_*"))
     made.prime()
@@ -178,6 +177,6 @@ def test_where_not_every_rank_can_be_asked_it_must_hold_still_for_longer(
     assert look(made, running=False) == []
     write(tmp_path / "work" / "new", "whole").rename(tmp_path / "work" / "out" / "ck_3.bin")
     assert deadline(lambda: look(made) or None, "the renamed one") == ["0001-00001"]
-    monkeypatch.setattr(collect, "_LACKING_QUIET_S", 0.02)
+    monkeypatch.setattr(observations, "_LACKING_QUIET_S", 0.02)
     end_s = time.monotonic() + 0.03
     assert deadline(lambda: time.monotonic() > end_s and (look(made) or None), "those that held still") == ["0001-00002", "0001-00003"]

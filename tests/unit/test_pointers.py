@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from launches import launch, resume_point, tree, write
 
-from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints import observations
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.agent.checkpoints.restore import restore
 from trainmaster.wire.launch import ResumePoint
@@ -34,8 +34,8 @@ STYLES = {
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "QUIET_S", 0.002)
-    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+    monkeypatch.setattr(observations, "QUIET_S", 0.002)
+    monkeypatch.setattr(observations, "_FRESH_NS", 0)
 
 
 class Program:
@@ -127,7 +127,7 @@ def test_without_a_checkpoint_in_the_store_nothing_is_named(tmp_path: Path, styl
 
 
 def test_a_first_directory_is_complete_when_the_program_points_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect, "_LACKING_QUIET_S", 1000.0)
+    monkeypatch.setattr(observations, "_LACKING_QUIET_S", 1000.0)
     program = Program("Megatron", tmp_path / "work")
     made = Collector(launch(tmp_path, checkpoint_path=program.pattern))
     made.prime()

@@ -45,6 +45,13 @@ def second(root: Path, path: str | None, points: list[ResumePoint], **changes: A
     return launch(root, checkpoint_path=path, resume=points, attempt=2, **changes)
 
 
+def from_store(*fields: Any, approximate: bool = False) -> Restored:
+    """A checkpoint of which all bytes were read from the store."""
+    restored = Restored(*fields)
+    restored.read, restored.approximate = True, approximate
+    return restored
+
+
 STEPS = {f"out/step_{step}.pkl": pickle.dumps(step) for step in (25, 50, 75)}
 
 
@@ -99,7 +106,8 @@ def test_on_another_node_it_is_put_back_where_it_was(tmp_path: Path) -> None:
 def test_a_file_saved_over_itself(tmp_path: Path) -> None:
     points = committed(tmp_path, "ckpt.pkl", {"ckpt.pkl": pickle.dumps(25)})
     (tmp_path / "work" / "ckpt.pkl").write_bytes(pickle.dumps(50)[:-1])
-    assert restore(second(tmp_path, "ckpt.pkl", points)) == Restored("0001-00001", 7, [], "ckpt.pkl", str(tmp_path / "work"))
+    expected = from_store("0001-00001", 7, [], "ckpt.pkl", str(tmp_path / "work"), approximate=True)  # its name has no step
+    assert restore(second(tmp_path, "ckpt.pkl", points)) == expected
     assert contents(tmp_path / "work") == {"ckpt.pkl": 25}
     assert list(tree(tmp_path / "work.aside")) == ["2/ckpt.pkl"]
 
@@ -120,13 +128,23 @@ def test_a_corrupt_one_falls_back_to_the_one_before(tmp_path: Path, how: str) ->
     points = committed(tmp_path, "out/step_*.pkl", STEPS)
     damage(points, how)
     orders = second(tmp_path, "out/step_*.pkl", points, work=str(tmp_path / "elsewhere"))
-    assert restore(orders) == Restored(
+    assert restore(orders) == from_store(
         "0001-00002", 50, ["0001-00003"], "out/step_50.pkl", str(tmp_path / "elsewhere" / "out")
     )
     assert contents(tmp_path / "elsewhere") == {"out/step_50.pkl": 50}
     if how == "manifest":  # on its own node too: what cannot be verified goes aside
         assert restore({**orders, "work": str(tmp_path / "work")}).id == "0001-00002"
         assert contents(tmp_path / "work") == {"out/step_25.pkl": 25, "out/step_50.pkl": 50}
+
+
+def test_files_that_are_still_in_place_say_nothing_of_the_store(tmp_path: Path) -> None:
+    """The only checkpoint was damaged in the store, and called good again after a restart that had read no byte of it."""
+    points = committed(tmp_path, "ckpt.pkl", {"ckpt.pkl": pickle.dumps(25)})
+    damage(points, "flipped")
+    found = restore(second(tmp_path, "ckpt.pkl", points))
+    assert (found.id, found.bad, found.marks()) == ("0001-00001", [], {"approximate": True})
+    remote = second(tmp_path, "ckpt.pkl", points, remote=True)
+    assert restore({**remote, "work": str(tmp_path / "work")}).marks() == {"approximate": True}  # this node's cache has it
 
 
 def test_when_all_are_corrupt_it_does_not_begin_anew(tmp_path: Path) -> None:
@@ -241,7 +259,7 @@ def test_a_store_in_trouble_for_a_moment_costs_nothing(
     points = committed(tmp_path, "out/step_*.pkl", STEPS)
     orders = second(tmp_path, "out/step_*.pkl", points, work=str(tmp_path / "elsewhere"))
     monkeypatch.setattr(builtins, "open", failing(orders["checkpoint_store"], number, 5, []))
-    assert restore(orders) == Restored("0001-00003", 75, [], "out/step_75.pkl", str(tmp_path / "elsewhere" / "out"))
+    assert restore(orders) == from_store("0001-00003", 75, [], "out/step_75.pkl", str(tmp_path / "elsewhere" / "out"))
     monkeypatch.setattr(builtins, "open", failing(orders["checkpoint_store"], number, 10**6, []))
     with pytest.raises(restore_files.Unreadable):
         restore({**orders, "work": str(tmp_path / "third")})
@@ -289,13 +307,13 @@ def test_directories_are_put_back_whole(tmp_path: Path) -> None:
     staged = deadline(lambda: made.scan(lambda _: None, True, frozenset()) or None, "the directory renamed into place")
     points = [resume_point(orders["checkpoint_store"], staged[0])]
     whole = {"out/ckpt-40/deep/rng.bin": "rng", "out/ckpt-40/model.bin": "weights", "out/ckpt-40/none": "/"}
-    expected = Restored("0001-00001", 40, [], "out/ckpt-40", str(work / "out" / "ckpt-40"))
+    expected = ("0001-00001", 40, [], "out/ckpt-40", str(work / "out" / "ckpt-40"))
     write(work / "out" / "ckpt-40" / "more.bin", "written after")
-    assert restore(second(tmp_path, "out/ckpt-*", points)) == expected
+    assert restore(second(tmp_path, "out/ckpt-*", points)) == from_store(*expected)
     assert tree(work) == whole
     assert (work / "out" / "ckpt-40" / "model.bin").stat().st_mode & 0o777 == 0o600
     inode = (work / "out" / "ckpt-40").stat().st_ino
-    assert restore(second(tmp_path, "out/ckpt-*", points)) == expected
+    assert restore(second(tmp_path, "out/ckpt-*", points)) == Restored(*expected)  # type: ignore[arg-type]
     assert (work / "out" / "ckpt-40").stat().st_ino == inode
 
 
@@ -308,7 +326,7 @@ def test_sdk_checkpoints_get_a_directory_of_their_own(tmp_path: Path) -> None:
     points = [resume_point(orders["checkpoint_store"], staged[0])]
     place = tmp_path / "work.resume" / "0001-s5"
     for _ in range(2):
-        assert restore(second(tmp_path, "ckpt.pkl", points)) == Restored("0001-s5", 5, [], str(place), str(place))
+        assert restore(second(tmp_path, "ckpt.pkl", points)) == from_store("0001-s5", 5, [], str(place), str(place))
         assert tree(place) == {"deep/model.pt": "m", "last": "-> deep"}
         assert tree(tmp_path / "work") == {}
         (place / "deep" / "model.pt").write_text("changed by the program")

@@ -57,6 +57,13 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         (first((37, 81), 90), given(Progress((41, 95), 200), 90, None), AGAINST, ["its steps began again at 41"]),
         (first((37, 81), 90), given(Progress((70, 140), 200), 90, None), UNKNOWN, ["its first step was 70"]),
         (first((37, 81), 90), given(Progress((128, 170), 200), 90, None), SEEN, ["its first step was 128"]),
+        (first((5, 12, 20), 20), given(Progress((15, 30, 45), 60), 20, Progress((5, 12, 20), 20)), UNKNOWN, ["its first step was 15"]),
+        (first((5, 12, 20), 20), given(Progress((15, 30, 45), 60), 20, None, resumed_about=True), UNKNOWN, ["its first step was 15"]),
+        (first((0, 9, 18), 27), given(Progress((0, 30, 60), 90), 27, None), UNKNOWN, ["its first step was 0"]),
+        # From an older one of its own, or saved while it went on: only the step of the latter is not exact.
+        (first(EVERY), given(Progress((31, 32, 33), 60)), UNKNOWN, ["its first step was 31"]),
+        (first(EVERY), given(Progress((46, 47, 48), 60), resumed_about=True), SEEN, ["its first step was 46"]),
+        (first((5, 12, 20), 55), given(Progress((46, 53, 61), 70), resumed_about=True), UNKNOWN, ["its first step was 46"]),
         # One step alone may only be named: "loading the checkpoint of step 50".
         (first(EVERY), given(Progress((50,), 50)), UNKNOWN, ["its first step was 50"]),
         (first(EVERY), given(Progress((50, 1, 2), 9, fell_to=1)), AGAINST, ["its steps fell back to 1"]),
@@ -89,7 +96,13 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         (first(EVERY), given(losses(EVERY, 2.3), at=replace(AT_50, last={"loss": 2.31})), AGAINST, ["its steps began again at 1"]),
         # Checkpoints.
         (first(EVERY), given(None, saved_step=10), AGAINST, ["it saved a checkpoint of step 10 again"]),
-        (first(EVERY), given(None, saved_step=60), SEEN, ["its first own checkpoint is of step 60"]),
+        (first(EVERY), given(None, saved_step=60), UNKNOWN,  # one that begins again comes to it too
+         ["its first stored checkpoint is of step 60", "it ended before a step of it was read"]),
+        (first(EVERY), given(Progress(EVERY, 90), saved_step=60), UNKNOWN,  # its names may count on, and its output not
+         ["its steps began again at 1", "its first stored checkpoint is of step 60"]),
+        (first(EVERY), given(Progress((51, 52), 60), saved_step=60), SEEN, ["its first step was 51"]),
+        (first(EVERY), given(losses((), 0.34), saved_step=60), SEEN,
+         ["its first stored checkpoint is of step 60", "its first loss, 0.34, is near the 0.33 of the checkpoint"]),
         (first(EVERY), given(None, saved_step=50), UNKNOWN, ["it ended before a step of it was read"]),
         (first(EVERY), given(None, saved_step=10, resumed_about=True), UNKNOWN, ["it ended before a step of it was read"]),
         (first(EVERY), given(Progress((51, 52), 60), saved_step=0), SEEN,  # it numbers the files of each attempt
@@ -121,6 +134,8 @@ def test_what_is_said_of_an_attempt_that_was_given_a_checkpoint(before: Attempt,
         (attempt(2, Progress(EVERY, 60)), {}),
         (attempt(2, None), {}),
         (attempt(2, Progress((30,), 30)), {}),
+        (attempt(2, Progress((46, 47, 48), 60)), {2: Evidence(SEEN, ("its first step was 46",))}),
+        (attempt(2, Progress((46, 53, 61), 70)), {}),  # it prints by time
     ],
 )
 def test_an_attempt_without_a_checkpoint_may_go_on_by_itself(again: Attempt, expected: dict[int, Evidence]) -> None:
@@ -140,9 +155,23 @@ def test_an_attempt_without_a_checkpoint_may_go_on_by_itself(again: Attempt, exp
         ([first(EVERY), given(Progress((51, 52), 60))], ((2, 51),)),
         ([first(EVERY), given(Progress(EVERY, 30))], ((2, 1),)),
         ([first(EVERY), given(Progress((50, 1, 2), 9, fell_to=1))], ((2, 1),)),
-        ([first((0, 1, 2)), given(losses((0, 1, 2), 0.34))], ()),  # weights loaded, counter from 0
-        ([first(EVERY), given(Progress(EVERY, 9, sdk="loaded"))], ()),
-        ([first(EVERY), given(Progress((20, 21), 30))], ()),  # not known where it began
+        # Not known where it began: only what was done after the checkpoint of step 50 is certainly lost.
+        ([first((0, 1, 2)), given(losses((0, 1, 2), 0.34))], ((2, 52),)),  # weights loaded, counter from 0
+        ([first(EVERY), given(Progress(EVERY, 9, sdk="loaded"))], ((2, 52),)),
+        ([first(EVERY), given(Progress((20, 21), 30))], ((2, 52),)),
+        ([first(EVERY), given(None)], ((2, 52),)),
+        ([first(EVERY), given(None, resumed_about=True)], ()),
+        ([first(EVERY), given(None, at=None)], ()),  # the checkpoint may count otherwise than the output
+        ([first(HUNDREDTH, 1500), given(None, 3, Progress(HUNDREDTH, 1500))], ()),
+        ([first(HUNDREDTH, 300, fell_to=100), given(None)], ()),
+        ([first((1, 16, 33), 131), given(Progress((118, 134, 150), 200), 100, Progress((1, 16, 33), 97))], ((2, 102),)),
+        ([first((5, 12, 20), 20), given(Progress((15, 30, 45), 60), 20, Progress((5, 12, 20), 20))], ((2, 15),)),
+        ([first((5, 12, 20), 20), attempt(2, Progress((15, 30, 45), 60))], ((2, 15),)),
+        # The agent of the first attempt was lost, and with it what it had seen.
+        ([attempt(1), attempt(2, Progress((0, 10, 20), 20))], ((2, 0),)),
+        ([attempt(1), attempt(2, Progress((6, 5100, 5200), 5200))], ((2, 5100),)),
+        ([attempt(1), attempt(2, Progress((6,), 6), over=False)], ()),  # the first line may count epochs
+        ([attempt(1), attempt(2, Progress((100, 200), 200, fell_to=100))], ()),
         ([first(EVERY), given(Progress((51, 52), 60)), attempt(3, Progress(EVERY, 9))], ((3, 1),)),
         (
             [first(EVERY), attempt(2, Progress(EVERY, 55)), replace(given(Progress((51, 52), 60)), number=3)],

@@ -12,7 +12,7 @@ import pytest
 from launches import launch, write
 from waiting import deadline
 
-from trainmaster.agent.checkpoints import collect
+from trainmaster.agent.checkpoints import observations
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.metrics.output import RankOutput
@@ -29,8 +29,8 @@ from trainmaster.wire.processes import boot_id, start_ticks
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits that law needs, shorter: the rules are the same."""
-    monkeypatch.setattr(collect, "QUIET_S", 0.02)
-    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+    monkeypatch.setattr(observations, "QUIET_S", 0.02)
+    monkeypatch.setattr(observations, "_FRESH_NS", 0)
     monkeypatch.setattr(storing, "_SCAN_S", 0.03)
 
 
@@ -40,7 +40,7 @@ def begun(root: Path, pid: int, pattern: str, **orders: Any) -> tuple[StoreWorke
     rank = Rank(0, str(root))
     rank.pid, rank.running = pid, True
     start.ranks = [rank]
-    start.collector = Collector(start.launch)
+    start.prepared.collector = Collector(start.launch)
     progress = Progress(Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl")))
     return StoreWorker(start, progress), progress
 
@@ -78,8 +78,8 @@ def test_what_another_node_writes_into_its_own_directory_is_told(tmp_path: Path)
     """Shards of node 1 were missing in each checkpoint of a gang without a shared directory, without any message."""
     write(tmp_path / "work" / "model_1.txt", "put back")
     start = Startup(str(tmp_path), launch(tmp_path, nodes=2, node_index=1, checkpoint_path="model_*.txt"), Wake())
-    start.collector = Collector(start.launch)
-    start.collector.prime()
+    start.prepared.collector = Collector(start.launch)
+    start.prepared.collector.prime()
     it = StoreWorker(start, Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))))
     it.finish()
     deadline(lambda: it.idle, "a look")
@@ -134,7 +134,7 @@ def test_looks_go_on_when_a_rank_of_several_is_done(tmp_path: Path) -> None:
         it, _ = begun(root, os.getpid(), "model_*.txt")
         done = Rank(1, str(root))
         done.exit_code, done.stopped_by_us = code, stopped
-        it._ranks.append(done)
+        it._scans._start.ranks.append(done)
         write(root / "work" / "model_40.txt", "no format")
         if counts:
             looks(it, 3)
@@ -165,11 +165,24 @@ def test_a_checkpoint_that_names_no_step_gets_the_one_printed_before_it_was_writ
 def test_a_checkpoint_before_the_first_step_says_when_it_was_saved(tmp_path: Path) -> None:
     it, _ = begun(tmp_path, os.getpid(), "ckpt.json")
     checkpoint = write(tmp_path / "work" / "ckpt.json", '{"w": 1}')
-    os.utime(checkpoint, (it._began_s + 5.0, it._began_s + 5.0))
+    os.utime(checkpoint, (it._scans.began_s + 5.0, it._scans.began_s + 5.0))
     looks(it, 1)
     deadline(lambda: bool(it.results), "the checkpoint")
     ((kind, fields),) = it.results
     assert (kind, fields["step"], fields["after_s"], "saved_s" in fields) == ("staged", None, 5.0, False)
+
+
+@pytest.mark.parametrize(("saved_s", "moved_s"), [(-5.0, 0.0), (5.0, -3600.0), (5.0, 3600.0)])
+def test_when_a_checkpoint_was_saved_is_not_told_if_nobody_knows_it(tmp_path: Path, saved_s: float, moved_s: float) -> None:
+    """One of an earlier attempt was "saved less than 0.1 s after" this one began; a clock set forward added an hour."""
+    it, _ = begun(tmp_path, os.getpid(), "ckpt.json")
+    it._scans._clock_s -= moved_s
+    checkpoint = write(tmp_path / "work" / "ckpt.json", '{"w": 1}')
+    os.utime(checkpoint, (it._scans.began_s + saved_s, it._scans.began_s + saved_s))
+    looks(it, 1)
+    deadline(lambda: bool(it.results), "the checkpoint")
+    ((kind, fields),) = it.results
+    assert (kind, fields["step"], "after_s" in fields, "saved_s" in fields) == ("staged", None, False, False)
 
 
 def test_steps_are_remembered_by_time(tmp_path: Path) -> None:
@@ -209,7 +222,7 @@ def test_a_look_that_fails_is_not_the_last(tmp_path: Path, capfd: pytest.Capture
                 raise OverflowError("Python int too large to convert to C long")
             return scan(self, *looked)
 
-    it._collector = Stumbling(launch(tmp_path, checkpoint_path="model_*.json"))
+    it._scans._collector = Stumbling(launch(tmp_path, checkpoint_path="model_*.json"))
     looks(it, 2)
     write(tmp_path / "work" / "model_40.json", "[1, 2]")
     looks(it, 4)

@@ -80,6 +80,8 @@ def test_a_restart_is_told_from_the_newest_checkpoint_whether_its_step_is_known_
         ("0002-00001", "checkpoint 0002-00001, saved 5 s after attempt 2 was given step 120"),
         ("0001-00001", "step 120"),
     ]
+    corrupt = {**known, "good": False}  # it said "from the beginning: there is no checkpoint", and the restart read it once more
+    assert newest({"checkpoints": [corrupt]}) == ("0001-00001", "checkpoint 0001-00001, which was found damaged")
     assert newest({"checkpoints": [{**known, "approximate": True}, {**later, "after_s": None}]})[1] == "checkpoint 0002-00001"
 
 

@@ -1,9 +1,11 @@
 """Checkpoints that are not in the store: what is reported, and how a restart on the same node uses them."""
 
 import errno
+import json
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 from launches import launch, resume_point, tree, write
 
-from trainmaster.agent.checkpoints import collect, sdk_parts, unstored
+from trainmaster.agent.checkpoints import observations, sdk_parts, unstored
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.agent.checkpoints.restore import Restored, restore
 from trainmaster.agent.checkpoints.sdk_parts import SdkParts
@@ -25,8 +27,8 @@ from trainmaster.wire.launch import Launch
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits that law needs, shorter: the rules are the same."""
-    monkeypatch.setattr(collect, "QUIET_S", 0.0)
-    monkeypatch.setattr(collect, "_FRESH_NS", 0)
+    monkeypatch.setattr(observations, "QUIET_S", 0.0)
+    monkeypatch.setattr(observations, "_FRESH_NS", 0)
     monkeypatch.setattr(sdk_parts, "PAUSES_S", (0.001, 0.001))
 
 
@@ -87,6 +89,37 @@ def refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
         patch.setattr(stage, "stage", failing(errno.EIO))
         look(made)
     return orders
+
+
+@pytest.mark.parametrize("step", [120, None])
+def test_the_step_of_one_that_could_not_be_stored_stays_as_it_was_known(
+    tmp_path: Path, step: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name has no step. The next attempt called the step exact, and then stored it without one."""
+    orders = launch(tmp_path, checkpoint_path="out/last.bin")
+    made, told = collector(orders)
+    write(tmp_path / "work" / "out" / "last.bin", "weights")
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "stage", failing(errno.ENOSPC))
+        for _ in range(2):
+            assert made.scan(lambda _: step, True, frozenset()) == []
+    place = "with out/last.bin" if step is None else "at about step 120"
+    assert told[0].endswith(f"; a restart begins {place} if it is on this node again")
+    again = launch(tmp_path, checkpoint_path="out/last.bin", attempt=2)
+    found = restore(again)
+    assert (found.step, found.marks()) == (step, {} if step is None else {"approximate": True})
+    began_s = time.time()
+    made, _ = collector(again)
+    (stored,) = [one for _ in range(2) for one in made.scan(lambda _: None, True, frozenset())]
+    assert (stored["step"], stored["approximate"], stored.get("saved_s", 0.0) < began_s) == (step, True, True)
+
+
+def test_a_note_of_an_older_agent_does_not_make_a_step_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = refused(tmp_path, monkeypatch)
+    assert not restore({**orders, "attempt": 2}).approximate
+    note = Path(f"{orders['work']}.unstored.json")
+    note.write_text(json.dumps({name: value for name, value in json.loads(note.read_text()).items() if name != "approximate"}))
+    assert restore({**orders, "attempt": 2}).marks() == {"approximate": True}
 
 
 @pytest.mark.parametrize("why", ["written to", "overtaken", "a later attempt", "another job", "a gang"])
@@ -251,7 +284,7 @@ def test_a_directory_nested_too_deep_is_told_and_keeps_no_other_checkpoint(tmp_p
     places = [nested(tmp_path / "work" / name, depth) for name, depth in (("ck-1", 1100), ("ck-2", 2500), ("deep", 2500))]
     try:
         write(tmp_path / "work" / "ck-3" / "w.bin", "whole")
-        made.finished = True
+        made.observations.finished = True
         assert look(made) == [("0001-00001", 3)]
         made.report_unfinished()
         assert any("ck-1 is not in the store" in text and "nested more than 500 directories deep" in text for text in told)
@@ -283,7 +316,7 @@ def test_a_directory_of_which_not_all_can_be_read_is_no_checkpoint(
 ) -> None:
     """R6: without what is in it the rest looked like the whole, and was committed."""
     monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)
-    monkeypatch.setattr(collect, "_LACKING_QUIET_S", 0.0)
+    monkeypatch.setattr(observations, "_LACKING_QUIET_S", 0.0)
     made, told = collector(launch(tmp_path, checkpoint_path="ckpt-*"))
     write(tmp_path / "work" / "ckpt-1" / "model.bin", "weights")
     write(tmp_path / "work" / "ckpt-1" / "deep" / "optimizer.bin", "moments")

@@ -145,25 +145,29 @@ def test_a_checkpoint_without_a_step_says_when_it_was_saved_and_from_where_its_a
         for n, report in enumerate(reports, start=1):
             assert take_report(batch, AgentKey("train-1", number, 0), {"n": n, **report}) is None
 
-    def again(number: int, restored: str, step: int | None) -> str:
+    def again(number: int, restored: str, step: int | None, **more: object) -> str:
         ended = {"kind": "ended", "n": 0, "ranks": [], "launch_error": None, "over_memory": False, "memory_limit_bytes": None}
         told(number - 1, {**ended, "peak_memory_bytes": 0, "port_in_use": False, "last_step": None, "first_step": None, "ran_s": 1.0})
         batch.record("train-1", AttemptEnded(number - 1, Verdict(Action.RESTART, State.QUEUED, "again")))
         batch.record("train-1", Placed(number, it.attempt.allocation if it.attempt else Allocation(()), (restored,)))
-        told(number, {"kind": "started", "restored": restored, "step": step, "bad": []})
+        told(number, {"kind": "started", "restored": restored, "step": step, "bad": [], **more})
         resumed = batch.world.jobs["train-1"].attempt
         assert resumed is not None
         return resumed_line(attempt_view(batch.world.jobs["train-1"], resumed, None))
 
-    def saved(number: int, after_s: float) -> None:
+    def saved(number: int, **more: object) -> None:
         staged = {"id": f"{number:04d}-00001", "step": None, "digest": "d" * 64, "files": 1, "bytes": 1, "parts_expected": 1}
-        told(number, {"kind": "staged", **staged, "after_s": after_s, "n": 2})
+        told(number, {"kind": "staged", **staged, **more, "n": 2})
 
     assert again(2, "0001-00001", 99) == "given step 99"
-    saved(2, 5.0)
+    saved(2, after_s=5.0)
     assert again(3, "0002-00001", None) == "given checkpoint 0002-00001, saved 5 s after attempt 2 was given step 99"
     third = batch.world.jobs["train-1"].attempt
     assert third is not None
     assert (third.resumed_from_step, third.resumed_about) == (99, True)
-    saved(3, 70.0)
+    saved(3, after_s=70.0)
     assert again(4, "0003-00001", None) == "given checkpoint 0003-00001, saved 1 min 10 s after attempt 3 was given step 99"
+    saved(4)  # the clock was set meanwhile
+    assert again(5, "0004-00001", None) == "given checkpoint 0004-00001, whose step is not known"
+    assert again(6, "work:last.bin", 120) == "given step 120"  # complete, and not in the store
+    assert again(7, "work:last.bin", 120, approximate=True) == "given about step 120"

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from trainmaster import agent
 from trainmaster.agent.files.fast_json import loads, read_json
-from trainmaster.agent.launch.start import Startup
+from trainmaster.agent.launch.start import Failure, Startup
 from trainmaster.agent.processes import libc
 from trainmaster.agent.processes.wakeup import Wake
 from trainmaster.agent.supervise import exit_record
@@ -62,13 +62,14 @@ def _live(directory: str) -> None:
     try:
         exit_record.allocate(directory)
     except OSError as error:  # start nothing whose end could not be recorded
-        start.machine_error = f"could not reserve the record of its end in {directory}: {error}; free some disk space there"
+        words = f"could not reserve the record of its end in {directory}: {error}; free some disk space there"
+        start.failure = Failure(words, of_machine=True)
     else:
         start.make()
     from trainmaster.agent.supervise.loop import Attempt  # noqa: PLC0415 - slow to import, and the ranks run by now
 
     Attempt(start).run()
-    start.release()
+    start.prepared.release()
     from trainmaster.wire import cgroups  # noqa: PLC0415 - as above
 
     for group in launch.get("contained", ()):  # empty by now; if the agent is killed, the engine removes them

@@ -101,7 +101,7 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object]) -> st
     own = isinstance(event, ev.Warned) and event.report == 0  # written by the api about an agent's reports
     if numbered and not own and number_of(report) <= job.attempt.nodes[key.node_index].reports:
         return None
-    if isinstance(event, ev.CheckpointStaged) and event.step is None:
+    if isinstance(event, ev.CheckpointStaged) and event.step is None and event.after_s is not None:
         event = replace(event, at_least=job.attempt.resumed_from_step)
     _record(batch, key, event)
     return None

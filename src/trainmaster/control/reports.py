@@ -36,7 +36,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _DOING_MAX, _NAME_MAX, _WHY_MAX, _TOPIC_MAX = 300, 300, 500, 40  # characters
 _STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")  # one component of a blob's name
 _DEFAULTS: Mapping[str, Mapping[str, object]] = {  # by kind of report
-    "started": {"restored": None, "step": None, "bad": (), "environment": None},
+    "started": {"restored": None, "step": None, "bad": (), "environment": None, "approximate": False, "read": False},
     "staged": {"name": "", "step": None, "approximate": False, "after_s": None, "progress": None},
     "not_kept": {"what": "artifact", "why": "the agent did not say why"},
     "warned": {"data": {}},
@@ -64,7 +64,9 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
         case "started":
             restored, step = _text_or_none(report, "restored"), _whole_or_none(report, "step")
             environment = _digest(report, "environment") if report.get("environment") is not None else None
-            return NodeStarted(key.attempt, key.node_index, restored, step, _texts(report, "bad"), n, environment)
+            bad, about = _texts(report, "bad"), _truth(report, "approximate")
+            unread = restored is not None and not _truth(report, "read")
+            return NodeStarted(key.attempt, key.node_index, restored, step, bad, n, environment, about, unread)
         case "environment":
             return EnvironmentSeen(key.attempt, key.node_index, _digest(report, "environment"))
         case "preparing":

@@ -203,7 +203,8 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
     node = attempt.nodes[event.node_index]
     phase = NodePhase.RUNNING if node.phase is NodePhase.LAUNCHING else node.phase
     environment = event.environment or node.environment
-    node = replace(node, phase=phase, reports=max(node.reports, event.report), restored=event.restored, environment=environment)
+    node = replace(node, phase=phase, reports=max(node.reports, event.report), environment=environment)
+    node = replace(node, restored=event.restored, unread=event.unread)
     attempt = with_node(attempt, event.node_index, node)
     if event.node_index == 0:
         attempt = _resumed(job, attempt, event)
@@ -214,7 +215,7 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
     if job.state is State.STARTING and all(n.phase is not NodePhase.LAUNCHING for n in attempt.nodes):
         started = replace(attempt, started_s=now_s)
         job = replace(job, state=State.RUNNING, reason="running", attempt=started, started_s=job.started_s or now_s)
-        job = _read_by_all(job, attempt.restored)
+        job = _read_by_all(job, attempt, now_s)
     return job, ()
 
 
@@ -224,7 +225,7 @@ def _resumed(job: Job, attempt: Attempt, event: NodeStarted) -> Attempt:
     kept = next((one for one in job.checkpoints if one.id == event.restored), None)
     if kept is None and job.lineage is not None and event.restored == job.lineage.inherited:
         kept = job.lineage.checkpoint
-    about, saved = kept is not None and kept.approximate, None
+    about, saved = event.approximate if kept is None else kept.approximate, None
     if kept is not None and step is None:
         step, about = kept.at_least, kept.at_least is not None
         saved = SavedAfter(kept.attempt, kept.after_s) if kept.after_s is not None else None
@@ -240,7 +241,8 @@ def found_bad(job: Job, ids: tuple[str, ...], now_s: float) -> Job:
         return job
     labels = " and ".join(next((c.label for c in job.checkpoints if c.id == id), f"checkpoint {id}") for id in ids)
     one = len(ids) == 1
-    text = f"{labels} {'is' if one else 'are'} damaged: the bytes in the store do not have their digest; not used again"
+    text = f"{labels} {'is' if one else 'are'} damaged: the bytes in the store do not have their digest"
+    text += "; used only if no other is good"
     marked = tuple(replace(c, good=False) if c.id in ids else c for c in job.checkpoints)
     return warned(replace(job, checkpoints=marked), Trouble(DAMAGED, text, live_attempt(job).number, CONTROL, now_s))
 
@@ -255,10 +257,19 @@ def warned(job: Job, told: Trouble) -> Job:
     return replace(job, troubles=(*others, known if known is not None and same else told)[-_TROUBLES_MAX:])
 
 
-def _read_by_all(job: Job, restored: str | None) -> Job:
-    """Every node has verified its part of the restored checkpoint: clear all doubts about it."""
-    fresh = tuple(replace(c, good=True, doubts=0) if c.id == restored else c for c in job.checkpoints)
-    return job if fresh == job.checkpoints else replace(job, checkpoints=fresh)
+def _read_by_all(job: Job, attempt: Attempt, now_s: float) -> Job:
+    """Clear all doubts about the restored checkpoint if the part of each node was read from the store, by it or another one."""
+    kept = next((one for one in job.checkpoints if one.id == attempt.restored), None)
+    if kept is None or kept.proven:
+        return job
+    own = {part.node_index for part in kept.parts}
+    parts = [(index if index in own else 0, node.unread) for index, node in enumerate(attempt.nodes)]
+    if not {part for part, _ in parts} <= {part for part, unread in parts if not unread}:
+        return job
+    fresh = tuple(replace(one, good=True, doubts=0) if one is kept else one for one in job.checkpoints)
+    job = replace(job, checkpoints=fresh)
+    text = f"{kept.label} was damaged, and attempt {attempt.number} has read it whole: it counts as good again"
+    return job if kept.good else warned(job, Trouble(DAMAGED, text, attempt.number, CONTROL, now_s))
 
 
 def see_environment(job: Job, event: JobEvent, now_s: float) -> Change:

@@ -160,6 +160,8 @@ class NodeStarted:
     bad: tuple[str, ...] = ()  # checkpoints that failed verification before it
     report: int = 0  # the agent's report number; its exit record may repeat the report
     environment: str | None = None  # digest of the environment, if an earlier job recorded it
+    approximate: bool = False  # that step is, as the agent knows of a checkpoint that is not in the store
+    unread: bool = False  # not all of it was read from the store, because equal files were in place
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,6 +185,7 @@ class NodeRun:
     environment: str | None = None  # SHA-256 of its recorded environment (`wire.environment`); None: not known yet
     declared_lost: str | None = None  # who declared its node lost; stays whatever is declared of the node later
     ended_s: float | None = None  # when its end was recorded: orders the ends in a gang, whose clocks do not compare
+    unread: bool = False  # not all of its part of the restored checkpoint was read from the store
 
 
 @dataclass(frozen=True, slots=True)

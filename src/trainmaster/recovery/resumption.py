@@ -4,18 +4,21 @@ Three things differ: what was *given* (the checkpoint that was put in place), wh
 *unknown*. A checkpoint that was given proves nothing about the program. Steps that go on, the SDK's word and a loss near the
 last one speak for it. Steps that begin low again, and checkpoints of lower steps saved again, speak against it. Weights may be
 loaded while the steps begin at 0 again, or the count of steps without the weights: a loss near the last one with low steps, and
-steps that go on with a loss as at the beginning, leave it unknown.
+steps that go on with a loss as at the beginning, leave it unknown. So do checkpoints of higher steps: a program that begins
+again comes to them too, and only some of what it saves is stored.
 
 Steps are compared with the first steps of the attempt that began without a checkpoint, because programs print each step, each
 hundredth one, or epochs. If the steps of that attempt fell back while it ran (a count for each epoch), low steps say nothing.
+A first step that falls short of the checkpoint speaks for it only if that step is not exact and the output names fixed steps: a
+program that prints by time begins further on where it runs faster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from trainmaster.model.job import Attempt
-from trainmaster.model.progress import Progress
+from trainmaster.model.progress import HEAD, Progress
 
 _LOW, _ON = 0.1, 0.5  # shares of the way from the first steps to the checkpoint: at most, to begin again; at least, to go on
 _ON_ALONE = 0.9  # likewise, if the first steps are not known
@@ -46,6 +49,7 @@ class _Sign:
 
     speaks: bool | None = None
     text: str = ""
+    begin: int | None = None  # the first step of the attempt's own work, if its steps say it
 
 
 _NO_SIGN = _Sign()
@@ -67,33 +71,34 @@ def evidence(attempts: Sequence[Attempt]) -> dict[int, Evidence]:
 
 
 def lost_work(attempts: Sequence[Attempt]) -> tuple[tuple[int, int], ...]:
-    """(attempt, its first step) for each attempt whose steps say where it began: earlier work from there on is lost.
+    """(attempt, step) for each attempt of which it is certain that earlier work from that step on is lost.
 
-    Nothing is lost by an attempt of which that is unknown: its steps may count from 0 with the weights loaded.
+    Wherever the program began, what was done after the checkpoint that it was given is lost. Earlier work is lost if its steps
+    say where it began, which they need not: they may count from 0 with the weights loaded.
     """
     seen, begun, before = evidence(attempts), _begun(attempts), Progress()
     found: list[tuple[int, int]] = []
     for attempt in attempts:
         shown, at = progress_of(attempt), attempt.given or Progress()
         reached = _reached(before.last_step) if attempt.restored is None else _reached(attempt.resumed_from_step, at.last_step)
-        on = _by_steps(attempt, begun, reached).speaks
-        again = on is False and (attempt.restored is None or seen[attempt.number].word is Word.AGAINST)
-        if attempt.number > 1 and (on or again):
-            first = _began_at(shown, begun, reached, again)
+        sign = _by_steps(attempt, begun, reached)
+        again = sign.speaks is False and (attempt.restored is None or seen[attempt.number].word is Word.AGAINST)
+        began = sign.begin if again or sign.speaks is not False else None
+        if attempt.restored is None and not reached and len(shown.steps) > 1 and shown.fell_to is None:
+            began = _own_first(shown.steps)  # the agents before were lost: nothing is known of their steps
+        first = min(_reached(began, _behind(attempt, begun)), default=None)
+        if attempt.number > 1 and first is not None:
             found = [*(one for one in found if one[1] < first), (attempt.number, first)]
         before = shown if shown.steps else before
     return tuple(found)
 
 
-def _began_at(shown: Progress, begun: Progress, reached: Sequence[int], again: bool) -> int:
-    """The first step of an attempt's own work. Before it, one that goes on may print the number of its epoch."""
-    fell = () if shown.fell_to is None else (shown.fell_to,)
-    if again:
-        return min(*shown.steps, *fell, shown.steps[0])
-    shares = _shares(shown.steps, begun.steps, reached)
-    if fell:
-        shares |= _shares(fell, begun.steps, reached)
-    return min(step for step, share in shares.items() if share >= _ON)
+def _behind(attempt: Attempt, begun: Progress) -> int | None:
+    """The first step that is certainly after the checkpoint that it was given; None if the output may count otherwise."""
+    at, exact = attempt.given, _exact(attempt)
+    if exact is None or at is None or at.last_step is None or at.fell_to is not None or begun.fell_to is not None:
+        return None
+    return exact + 2  # its name may count from 0 what the output counts from 1
 
 
 def progress_of(attempt: Attempt) -> Progress:
@@ -122,7 +127,9 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
         begun = replace(begun, steps=at.steps, fell_to=at.fell_to)  # of a fork: of the attempt that made its checkpoint
     steps = _by_steps(attempt, begun, _reached(attempt.resumed_from_step, at.last_step))
     saved, loss = _by_checkpoints(attempt), _by_loss(shown, begun, at)
-    more = [sign for sign in (saved, loss) if not (steps.speaks and sign.speaks)]  # nothing new
+    if steps.speaks:  # what says the same is nothing new
+        saved = saved if saved.speaks is False else _NO_SIGN
+    more = [sign for sign in (saved, loss) if not (steps.speaks and sign.speaks)]
     counts = _otherwise_counted(attempt.resumed_from_step, at.last_step) if steps.speaks else _NO_SIGN
     told = tuple(sign.text for sign in (_SDK.get(shown.sdk or "", _NO_SIGN), steps, counts, *more) if sign.text)
     if shown.sdk == "loaded" or (steps.speaks and loss.speaks is not False):
@@ -130,10 +137,10 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
     if steps.speaks:
         return Evidence(Word.UNKNOWN, told)  # the count may be loaded without the weights
     against = steps.speaks is False or saved.speaks is False
-    if saved.speaks or loss.speaks:
+    if loss.speaks:
         return Evidence(Word.UNKNOWN if against else Word.SEEN, told)
     if against:
-        return Evidence(Word.AGAINST, told)
+        return Evidence(Word.UNKNOWN if saved.text and saved.speaks is None else Word.AGAINST, told)
     silent = "it ended before a step of it was read" if attempt.ended_s is not None else "no step of it was read yet"
     return Evidence(Word.UNKNOWN, told if shown.steps else (*told, silent))
 
@@ -171,14 +178,46 @@ def _by_steps(attempt: Attempt, begun: Progress, reached: Sequence[int]) -> _Sig
     if furthest >= enough and not fell:
         on = next(step for step, share in shares.items() if share >= enough)
         said = first if on == shown.steps[0] else f"{first}, and then {on}"
-        return _Sign(True, said) if moved else _Sign(None, first)
+        if not moved:
+            return _Sign(None, first)
+        own = min(step for step, share in (shares | back).items() if share >= _ON)  # before it, it may print its epoch
+        short = _falls_short(attempt, begun, reached, shares)
+        return _Sign(None, first, own) if short else _Sign(True, said, own)
     sure = len(shown.steps) > 1 or attempt.ended_s is not None  # a first line may count epochs, and the next one steps
     if not fell and (furthest > (_LOW if begun.steps else 0.0) or not sure):
         return _Sign(None, first)
     again = f"its steps fell back to {shown.fell_to}" if fell else f"its steps began again at {shown.steps[0]}"
     if begun.fell_to is not None:
         return _Sign(None, f"{again}, and they fall back in one attempt too")
-    return _Sign(False, again)
+    return _Sign(False, again, min(shown.steps if shown.fell_to is None else (*shown.steps, shown.fell_to)))
+
+
+def _falls_short(attempt: Attempt, begun: Progress, reached: Sequence[int], shares: Mapping[int, float]) -> bool:
+    """Whether the steps may have begun again, or at an earlier checkpoint, although they are far on the way."""
+    steps, exact = progress_of(attempt).steps, _exact(attempt)
+    goal = _goal(begun.steps, reached) if exact is None else exact - 1  # the output may count from 0, and names from 1
+    own = {step for step, share in shares.items() if share > _LOW} | {_own_first(steps)}
+    return goal is not None and min(own) < goal and (exact is not None or not _at_fixed_steps(steps, begun.steps))
+
+
+def _own_first(steps: Sequence[int]) -> int:
+    """The first step of these that is none of a line before the work, such as the number of its epoch: a jump follows that."""
+    jump = len(steps) > 1 and (len(steps) < HEAD or steps[1] - steps[0] > 2 * abs(steps[2] - steps[1]))
+    return steps[1] if jump else steps[0]
+
+
+def _exact(attempt: Attempt) -> int | None:
+    """The step of the checkpoint that it was given, if it is exact and counts the same as the output."""
+    step, at = attempt.resumed_from_step, attempt.given or Progress()
+    return None if attempt.resumed_about or _otherwise_counted(step, at.last_step).text else step
+
+
+def _at_fixed_steps(steps: Sequence[int], begun: Sequence[int]) -> bool:
+    """Whether both attempts name each step, or each tenth one, say: no speed lets such an output begin further on."""
+    if len(steps) < 2 or len(begun) < 2:
+        return False
+    every = begun[-1] - begun[-2]
+    return every > 0 and steps[-1] - steps[-2] == every and (steps[-1] - begun[-1]) % every == 0
 
 
 def _shares(steps: Sequence[int], begun: Sequence[int], reached: Sequence[int]) -> dict[int, float]:
@@ -189,21 +228,26 @@ def _shares(steps: Sequence[int], begun: Sequence[int], reached: Sequence[int]) 
     not far, and no step is compared that was near the checkpoint in the first attempt already.
     """
     pairs = list(zip(steps, begun, strict=False)) if begun else [(steps[0], 1)]
-    goal = min((step for step in reached if step > pairs[0][1]), default=None)
+    goal = _goal(begun, reached)
     if goal is None:
         return {}
     ahead = [(now, then, goal - then) for now, then in pairs if 2 * (goal - then) >= goal - pairs[0][1]]
     return {now: min(max(0.0, (now - then) / way), 1.0 if now >= 2 * then else _BETWEEN) for now, then, way in ahead}
 
 
+def _goal(begun: Sequence[int], reached: Sequence[int]) -> int | None:
+    """The nearest step of the checkpoint, in either count, that is beyond the first step of the first attempt."""
+    return min((step for step in reached if step > (begun[0] if begun else 1)), default=None)
+
+
 def _by_checkpoints(attempt: Attempt) -> _Sign:
-    """The first checkpoint that it saved itself, if both steps are exact."""
+    """The first of its checkpoints that was stored, if both steps are exact. Earlier ones may be gone before they could be."""
     given, saved = attempt.resumed_from_step, attempt.saved_step
     if given is None or attempt.resumed_about or saved is None or saved == given:
         return _NO_SIGN
     if saved < given:
         return _Sign(False, f"it saved a checkpoint of step {saved} again")
-    return _Sign(True, f"its first own checkpoint is of step {saved}")
+    return _Sign(None, f"its first stored checkpoint is of step {saved}")
 
 
 def _by_loss(shown: Progress, begun: Progress, at: Progress) -> _Sign:

@@ -40,7 +40,12 @@ class Preparing(TypedDict):
     doing: str
 
 
-class Started(TypedDict):
+class _Marked(TypedDict, total=False):
+    approximate: bool  # the step of the restored checkpoint is
+    read: bool  # all of this node's part of it was read from the store, and has its digests
+
+
+class Started(_Marked):
     """All ranks of this node run."""
 
     kind: str  # "started"
@@ -155,7 +160,12 @@ class ProgressShown(TypedDict):
     progress: Progress
 
 
-class Ended(TypedDict):
+class _EndedMarked(TypedDict, total=False):
+    restored_approximate: bool  # as in `Started`
+    restored_read: bool
+
+
+class Ended(_EndedMarked):
     """This agent's part is over; also the content of exit.json (with "home", and `n` is 0). Mirrors `model.job.Outcome`."""
 
     kind: str  # "ended"

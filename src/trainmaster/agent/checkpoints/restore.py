@@ -11,7 +11,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional
+    from typing import Callable, Dict, List, Optional
 
     from trainmaster.wire.launch import Launch
 
@@ -22,7 +22,7 @@ UNSTORED = "work:"  # prefix of the id of a checkpoint that is in the work direc
 class Restored:
     """What was restored. `id` and `step` are from the manifest, None if nothing was. A plain class, for a fast import."""
 
-    __slots__ = ("bad", "doubted", "id", "path", "resume_dir", "step")
+    __slots__ = ("approximate", "bad", "doubted", "id", "path", "read", "resume_dir", "step")
 
     def __init__(
         self,
@@ -34,10 +34,16 @@ class Restored:
     ) -> None:
         self.id = id
         self.step = step
+        self.approximate = False  # whether the step is
         self.bad = bad or []  # checkpoints that were tried first and are corrupt
         self.doubted: List[str] = []  # the checkpoint that could not be read; nothing was restored because of it
+        self.read = False  # whether all of it was read from the store: files that equal its manifest may be in place already
         self.path = path  # the value of `{path}`: relative to the work directory if inside it
         self.resume_dir = resume_dir  # the directory of the checkpoint, absolute
+
+    def marks(self) -> Dict[str, bool]:
+        """What else reports say of it: only what is true."""
+        return {name: True for name in ("approximate", "read") if getattr(self, name)}
 
     def __repr__(self) -> str:
         return f"Restored({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
@@ -73,7 +79,8 @@ def restore(
         found.doubted.append(error.checkpoint)
         raise
     if chosen is not None:
-        found.id, found.step, found.path, found.resume_dir = chosen
+        found.id, found.step, found.path, found.resume_dir, found.read = chosen
+        found.approximate = any(point["approximate"] for point in launch["resume"] if point["id"] == found.id)
     elif found.bad:
         what = "what it was forked from is" if launch["forked"] else "every checkpoint on record is"
         parent = found.bad[-1].partition(":")[0]
@@ -96,7 +103,7 @@ def _unstored(launch: Launch, found: Restored) -> bool:
     from trainmaster.agent.checkpoints import restore_files  # noqa: PLC0415  # as above
 
     found.path, found.resume_dir = restore_files.keep_in_place(launch, there.roots)
-    found.id, found.step = f"{UNSTORED}{there.key}", there.step
+    found.id, found.step, found.approximate = f"{UNSTORED}{there.key}", there.step, there.approximate
     return True
 
 

@@ -31,6 +31,7 @@ class Chosen(NamedTuple):
     step: Optional[int]
     path: str
     resume_dir: str
+    read: bool
 
 
 class Unreadable(OSError):
@@ -130,12 +131,12 @@ def _put_fetched(launch: Launch, index: int, anew: bool) -> Chosen:
     point = launch["resume"][index]
     with download.pinned(launch, point):
         try:
-            download.part(launch, point, anew)
+            fetched = download.part(launch, point, anew)
         except download.DigestMismatch as error:
             raise _Corrupt(str(error)) from error
         except OSError as error:
             raise Unreadable(point, error) from error
-        return _put(launch, index)
+        return _put(launch, index)._replace(read=fetched)  # else it is what this node's cache holds
 
 
 def _open(launch: Launch, point: ResumePoint) -> _Part:
@@ -166,7 +167,7 @@ def _as_directory(launch: Launch, part: _Part) -> Chosen:
     for path, said in part.manifest.get("links", {}).items():
         os.symlink(said, os.path.join(temporary, path))
     os.rename(temporary, target)
-    return Chosen(part.point["id"], part.manifest["step"], target, target)
+    return Chosen(part.point["id"], part.manifest["step"], target, target, True)
 
 
 def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
@@ -174,7 +175,7 @@ def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
     work = launch["work"]
     entries = {root: _entries(part.manifest, root) for root in part.roots}
     wanted = [root for root in part.roots if not _equal(work, root, part.manifest)]
-    temporary = {root: _temporary(os.path.join(work, root)) for root in wanted}
+    temporary, read = {root: _temporary(os.path.join(work, root)) for root in wanted}, len(wanted) == len(part.roots)
     try:
         _fill(part, {file["path"]: temporary[root] + file["path"][len(root) :] for root in wanted for file in entries[root]})
     except BaseException:
@@ -198,7 +199,7 @@ def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
             _move(launch, root)
         os.rename(temporary[root], target)
     _point(launch, named)
-    return Chosen(part.point["id"], part.manifest["step"], *_place(work, part.roots))
+    return Chosen(part.point["id"], part.manifest["step"], *_place(work, part.roots), read)
 
 
 def _pointers(launch: Launch, roots: List[str]) -> Dict[str, PointerEntry]:

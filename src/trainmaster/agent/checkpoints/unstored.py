@@ -29,8 +29,8 @@ _FILES_MAX = 10_000  # of one note
 class UnstoredCheckpoint:
     """The content of a note."""
 
-    def __init__(self, key: str, step: Optional[int], roots: List[str], state: State) -> None:
-        self.key, self.step, self.roots, self.state = key, step, roots, state
+    def __init__(self, key: str, step: Optional[int], approximate: bool, roots: List[str], state: State) -> None:
+        self.key, self.step, self.approximate, self.roots, self.state = key, step, approximate, roots, state
 
 
 class Unstored:
@@ -87,6 +87,7 @@ class Unstored:
             return False
         note = {
             "job": self._launch["job"], "attempt": self._launch["attempt"], "step": step,
+            "approximate": step is not None and candidate.step is None,
             "key": candidate.key, "roots": candidate.roots, "state": candidate.state,
         }  # fmt: skip
         path = _path(self._launch)
@@ -117,7 +118,8 @@ def find_unstored(launch: Launch) -> Optional[UnstoredCheckpoint]:
         state = tuple((str(path), tuple(signed)) for path, signed in note["state"])
         if not state or any(signature(os.stat(os.path.join(launch["work"], path))) != signed for path, signed in state):
             return None
-        return UnstoredCheckpoint(note["key"], note["step"], list(note["roots"]), state)
+        about = bool(note.get("approximate", note["step"] is not None))  # an older agent did not say whether it is exact
+        return UnstoredCheckpoint(note["key"], note["step"], about, list(note["roots"]), state)
     except (OSError, ValueError, KeyError, TypeError):
         return None  # there is no note, or it is not valid
 

@@ -25,8 +25,8 @@ def wait_for_rendezvous(sync: Sync, wake: Wake, directory: str) -> tuple[str, in
     sync.start_poller()
     while True:
         place = None
-        while sync.orders:
-            order = sync.orders.popleft()
+        while sync.answers.orders:
+            order = sync.answers.orders.popleft()
             if order.get("order") == "stop":
                 raise Stopped
             if order.get("order") == "rendezvous":

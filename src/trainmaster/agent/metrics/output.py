@@ -6,39 +6,31 @@ is read before that. So a slow pattern delays metrics, but not heartbeats, limit
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import time
 from collections import deque
 
-from trainmaster.agent.files.following import CHUNK, Lines, Tail
-from trainmaster.agent.files.log_times import LogTimes
+from trainmaster.agent.files.capped_log import END_KEPT, CappedLog
 from trainmaster.agent.metrics.parse import JSON_MAX, is_long_json
-from trainmaster.agent.processes import libc
 from trainmaster.agent.transport.point_values import sdk_point
+from trainmaster.agent.transport.sdk_file import LINE_MAX as MESSAGE_MAX
+from trainmaster.agent.transport.sdk_file import SdkFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Optional
+    from typing import Any, Callable, Iterable, Optional
 
-    from trainmaster.agent.metrics.parse import Parser
+    from trainmaster.agent.metrics.parse import Found, Parser
     from trainmaster.agent.metrics.progress import Progress, RoleProgress
     from trainmaster.agent.processes.rank import Rank
 
 LINE_MAX = JSON_MAX  # bytes; a longer line is split
-_SDK_LINE_MAX = 4 * 1024 * 1024  # bytes; a longer line is not a valid SDK message
 _BEHIND_MAX = 16 * 1024 * 1024  # unread bytes beyond which the reader skips ahead
 _BEHIND_KEPT = 256 * 1024
 _SEARCH_S = 0.05  # searching may exceed the turn's time by so much: one chunk, unless a pattern is slow
 _FINISH_S = 1.0  # of processor time to read the rest after the rank has ended; after that only the last bytes are read
 _FINISH_TIMES = 5  # so many times longer on the clock, because others may use the processor
 _TRIES, _AGAIN_S = 4, 0.5  # to read the end
-_LOG_KEPT = 1024 * 1024  # kept at the beginning of a log that is cut
-_END_KEPT = 256 * 1024  # and at its end
-_CATCH_UP = 16  # chunks that may be written while the end is read
 _LAST_SEARCHED = 10  # lines that are always searched, because they show the last step
-_PUNCH = 16 * 1024 * 1024
 
 
 class RankOutput:
@@ -56,19 +48,12 @@ class RankOutput:
         logged: Optional[Callable[[], None]] = None,
     ) -> None:
         self.rank = rank
-        self._log, self._times = Tail(rank.log_path), LogTimes(rank.log_path)
-        self._sdk = Tail(rank.sdk_path)
-        self._lines = Lines(LINE_MAX)
-        self._unsearched: deque[bytes] = deque()  # lines that were read but not searched
-        self._sdk_rest = b""
-        self._parser = parser
-        self._parses = True
-        self._log_max_bytes = max(log_max_bytes, 4096)
-        self._punched = 0
-        self.dropped_bytes = 0
-        self.messages: list[dict[str, Any]] = []
+        self.log = CappedLog(rank.log_path, log_max_bytes, LINE_MAX)
+        self._sdk = SdkFile(rank.sdk_path)
+        self._search = _LineSearch(parser, self._printed, self._warn_long_line)
         self._progress = progress
         self._logged = logged
+        self.messages: list[dict[str, Any]] = []
         self.trouble = ""  # the read error of the last turn; the next turn retries
         self._said: set[str] = set()
 
@@ -83,16 +68,16 @@ class RankOutput:
         return found
 
     def _turn_log(self, until_s: float) -> bool:
-        found = bool(self._unsearched)
-        while self._search(_until(until_s + _SEARCH_S)) and self._log.waiting():
+        found = self.behind
+        while self._search.run(_until(until_s + _SEARCH_S)) and self.log.waiting():
             found = True
-            self._take(self._lines.feed(self._read(self._log)))
+            self._read_log()
             self._turn_sdk(until_s)  # what was reported before these lines were printed decides whether they are parsed
             if self._logged is not None:
                 self._logged()
             if time.monotonic() > until_s:
                 break
-        if self._log.waiting() > _BEHIND_MAX:
+        if self.log.waiting() > _BEHIND_MAX:
             self._skip()
         self._warn_truncated()
         self._note_times()
@@ -112,29 +97,22 @@ class RankOutput:
                         time.sleep(_AGAIN_S)
                     else:
                         self.trouble = f"{self.rank.label}: the end of its output cannot be read: {error}"
-        for one in (self._log, self._sdk, self._times):
-            one.close()
+        self.log.close()
+        self._sdk.close()
 
     def _finish_log(self) -> None:
         over = _processor_time(_FINISH_S)
-        while self._log.waiting():
-            if self._log.waiting() > (_BEHIND_KEPT if over() else _BEHIND_MAX):
+        while self.log.waiting():
+            if self.log.waiting() > (_BEHIND_KEPT if over() else _BEHIND_MAX):
                 self._skip()
-            self._take(self._lines.feed(self._read(self._log)))
-            self._search(over)
-        self._take(self._lines.finish())
-        self._search(_processor_time(_FINISH_S))
+            self._read_log()
+            self._search.run(over)
+        self._search.take(self.log.finish())
+        self._search.run(_processor_time(_FINISH_S))
         self._warn_truncated()
         self._note_times(last=True)
         self._cut()
-        unsearched = self._log.skipped_bytes + sum(map(len, self._unsearched))
-        while len(self._unsearched) > _LAST_SEARCHED:
-            self._unsearched.popleft()
-        while self._unsearched:
-            self._search(_until(0.0))
-        rest = self._parser.rest()
-        if rest is not None and self._parses:
-            self._progress.printed(self.rank.number, *rest)
+        unsearched = self.log.skipped_bytes + self._search.finish()
         if unsearched:
             self._progress.warn(
                 "output",
@@ -148,96 +126,52 @@ class RankOutput:
 
     def stop_parsing(self) -> None:
         """The program reports metrics by other means than its output, so that is only searched by the user's pattern."""
-        self._parses, self._parser.automatic = self._parser.by_pattern, False
+        self._search.by_pattern_only()
 
     def sdk_read(self) -> tuple[str, int]:
         """The SDK file's name, and the number of processed bytes (complete lines)."""
-        return os.path.basename(self.rank.sdk_path), self._sdk.offset - len(self._sdk_rest)
+        return self._sdk.processed
 
     @property
     def behind(self) -> bool:
         """Whether lines that were read wait to be searched."""
-        return bool(self._unsearched)
+        return self._search.behind
 
     @property
     def heard(self) -> tuple[int, int]:
         """A value that changes whenever something new was read."""
-        return self._log.offset + self.dropped_bytes, self._sdk.offset
+        return self.log.position, self._sdk.position
 
     def last_lines(self) -> list[str]:
         """The last lines of output, at most `TAIL_LINES`."""
-        return self._lines.last()
+        return self.log.last_lines()
 
-    def _read(self, tail: Tail) -> bytes:
-        """Read one chunk. Its lines were written before the file's modification time, which is read after it."""
-        data = tail.read()
-        self._progress.written_s = os.fstat(tail.descriptor).st_mtime
-        return data
-
-    def _take(self, lines: list[bytes]) -> None:
-        self._unsearched.extend(filter(None, lines))
-
-    def _search(self, over: Callable[[], bool]) -> bool:
-        """Search the lines that were read, at least one, until the time is over. Returns whether all were searched."""
-        if not self._parses:
-            self._unsearched.clear()
-        while self._unsearched:
-            line = self._unsearched.popleft()
-            found = self._parser.parse(line)
-            if self._parser.recounts():
-                self._progress.recount(self.rank.number)
-            if found is not None:
-                self._progress.printed(self.rank.number, *found)
-            if self._parser.automatic and is_long_json(line):
-                self._warn_long_line(found is not None)
-            if over():
-                break
-        return not self._unsearched
+    def _read_log(self) -> None:
+        self._search.take(self.log.read())
+        self._progress.written_s = self.log.written_s
 
     def _skip(self) -> None:
-        """Continue near the end. A line that is only partly read is not searched: half of "step 100" is "step 10"."""
-        self._lines.finish()
-        self._log.skip(_BEHIND_KEPT)
-        self._take(self._lines.feed(self._read(self._log))[1:])
+        """Continue near the end."""
+        self._search.take(self.log.skip(_BEHIND_KEPT))
+        self._progress.written_s = self.log.written_s
 
     def _cut(self) -> None:
-        """Limit the log's size: its beginning and end stay, the middle is dropped, and a notice says so.
-
-        Bytes that are written at this very moment may be dropped too, or appear before the notice.
-        """
-        size = os.fstat(self._log.descriptor).st_size
-        if size <= self._log_max_bytes:
-            return
-        kept, waited = min(_LOG_KEPT, self._log_max_bytes // 4), self._log.waiting()
-        end, grown = self._end(size, min(_END_KEPT, self._log_max_bytes // 4))
-        size, unread = size + grown, waited + grown
-        os.ftruncate(self._log.descriptor, kept)
-        self.dropped_bytes += size - kept - len(end)
-        notice = (f"\n[trainmaster: this log reached its limit of {self._log_max_bytes} bytes; "
-                  f"{self.dropped_bytes} bytes in all were dropped here, after the first {kept}]\n").encode()  # fmt: skip
-        before, begins, moved = b"", kept, size
-        self._log.offset = kept
-        with contextlib.suppress(OSError):  # the disk is completely full: the cut itself is more important
-            written = os.write(self._log.descriptor, notice + end)
-            self._log.offset = os.lseek(self._log.descriptor, 0, os.SEEK_CUR)
-            begins, moved = max(kept, self._log.offset - len(end)), size - len(end)
-            before = os.pread(self._log.descriptor, self._log.offset - written - kept, kept)  # written since then, so newer
-        self._times.cut(kept, moved, begins)
-        if unread > len(end):
-            self._lines.finish()  # an incomplete line, as in `_skip`
-            self._log.skipped_bytes += unread - len(end)
-        self._take(self._lines.feed(end[len(end) - min(unread, len(end)) :] + before))
-        excess = sum(map(len, self._unsearched)) - 2 * _END_KEPT
-        while excess > 0:
-            excess -= len(self._unsearched[0])
-            self._log.skipped_bytes += len(self._unsearched.popleft())
+        """Limit the size of the log, and so of the lines of it that wait."""
+        if self.log.over_limit:
+            self._search.take(self.log.cut())
+            self._search.limit(2 * END_KEPT)
 
     def _note_times(self, last: bool = False) -> None:
-        """Note the length of the log and when it was last written, before it is cut."""
-        status = os.fstat(self._log.descriptor)
-        self._times.grown(status.st_size, status.st_mtime, time.monotonic(), last)
-        if self._times.trouble:
-            self._say("log times", f"the times of its lines are not known: {self._times.trouble}")
+        trouble = self.log.note_times(last)
+        if trouble:
+            self._say("log times", f"the times of its lines are not known: {trouble}")
+
+    def _printed(self, found: Found, recounts: bool) -> None:
+        """Handle a line that was searched. `recounts`: see `Parser.recounts`."""
+        if recounts:
+            self._progress.recount(self.rank.number)
+        if found is not None:
+            self._progress.printed(self.rank.number, *found)
 
     def _say(self, topic: str, text: str) -> None:
         """Warn once per text, independent of the warnings of other ranks."""
@@ -253,55 +187,38 @@ class RankOutput:
 
     def _warn_truncated(self) -> None:
         """Warn if the log was emptied, deleted or replaced. A program that opens `/dev/stderr` anew may empty its own log."""
-        for tail, what in ((self._log, "log"), (self._sdk, "file of the SDK's messages")):
-            if tail.lost:
-                told = "while it ran, and what is written to it is not seen by others: leave the attempt's directory alone"
-                self._say(f"lost {what}", f"the {what} was {tail.lost} {told}")
-                if tail is self._log:
-                    self._times.stop(f"the log was {tail.lost}")
-        if self._log.truncated:
-            self._log.truncated = False
+        told = "while it ran, and what is written to it is not seen by others: leave the attempt's directory alone"
+        for file, what in ((self.log, "log"), (self._sdk, "file of the SDK's messages")):
+            lost = file.lost
+            if lost:
+                self._say(f"lost {what}", f"the {what} was {lost} {told}")
+                if file is self.log:
+                    self.log.stop_times(f"the log was {lost}")
+        if self.log.emptied():
             self._progress.warn(
                 "log",
                 f"{self.rank.label}: the program emptied its own log, and what it had printed is lost: write >&2 "
                 "in place of > /dev/stderr (>&1 of > /dev/stdout), tee -a in place of tee",
             )
 
-    def _end(self, size: int, count: int) -> tuple[bytes, int]:
-        """(the log's last `count` bytes, from the start of a line if there is one; how much it has grown meanwhile)."""
-        end, grown = os.pread(self._log.descriptor, count, size - count), 0
-        for _ in range(_CATCH_UP):
-            more = os.pread(self._log.descriptor, CHUNK, size + grown)
-            if not more:
-                break
-            end, grown = (end + more)[-count:], grown + len(more)
-        return end[end.find(b"\n") + 1 :], grown
-
     def _turn_sdk(self, until_s: float) -> bool:
-        if self._sdk.offset - self._punched > _PUNCH and libc.punch_hole(self._sdk.descriptor, self._sdk.offset):
-            self._punched = self._sdk.offset  # the file of `points` has what earlier turns read
+        self._sdk.free_what_was_read()
         found = False
         while self._sdk.waiting():
             found = True
-            lines = (self._sdk_rest + self._read(self._sdk)).split(b"\n")
-            self._sdk_rest = lines.pop()
-            if len(self._sdk_rest) > _SDK_LINE_MAX:
-                self._sdk_rest = b"\0"  # the rest of this line is not a valid message either
-                self._say("sdk", f"a message of over {_SDK_LINE_MAX} bytes was skipped: report less per message")
-            for line in lines:
-                self._sdk_line(line)
+            messages = self._sdk.read()
+            self._progress.written_s = self._sdk.written_s
+            if self._sdk.skipped:
+                self._say("sdk", f"a message of over {MESSAGE_MAX} bytes was skipped: report less per message")
+            for message in messages:
+                self._reported(message)
             self._progress.read(dict((self.sdk_read(),)))
             if time.monotonic() > until_s:
                 break
         return found
 
-    def _sdk_line(self, line: bytes) -> None:
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            return  # torn by a crash of the writer
-        if not isinstance(message, dict):
-            return
+    def _reported(self, message: dict[str, Any]) -> None:
+        """Handle a message of the SDK."""
         if message.get("t") == "m":
             self.stop_parsing()
             step, values = sdk_point(message)
@@ -313,6 +230,68 @@ class RankOutput:
             self._progress.restored(bool(message.get("loaded")))
         else:
             self.messages.append(message)
+
+
+class _LineSearch:
+    """Searches lines for metrics, as long as there is time. The rest waits.
+
+    `printed` gets what is found in a line, and whether the parser counts anew. `long_line` is called for a JSON line that is
+    too long, with whether anything of it was taken.
+    """
+
+    def __init__(self, parser: Parser, printed: Callable[[Found, bool], None], long_line: Callable[[bool], None]) -> None:
+        self._parser = parser
+        self._printed = printed
+        self._long_line = long_line
+        self._lines: deque[bytes] = deque()  # that were read but not searched
+        self._parses = True
+        self._dropped_bytes = 0
+
+    @property
+    def behind(self) -> bool:
+        """Whether lines wait."""
+        return bool(self._lines)
+
+    def take(self, lines: Iterable[bytes]) -> None:
+        """Lines to be searched by `run`. Empty ones are left out."""
+        self._lines.extend(filter(None, lines))
+
+    def run(self, over: Callable[[], bool]) -> bool:
+        """Search the lines that wait, at least one, until the time is over. Returns whether all were searched."""
+        if not self._parses:
+            self._lines.clear()
+        while self._lines:
+            line = self._lines.popleft()
+            found = self._parser.parse(line)
+            self._printed(found, self._parser.recounts())
+            if self._parser.automatic and is_long_json(line):
+                self._long_line(found is not None)
+            if over():
+                break
+        return not self._lines
+
+    def by_pattern_only(self) -> None:
+        """Search by the user's pattern only; without one, not at all."""
+        self._parses, self._parser.automatic = self._parser.by_pattern, False
+
+    def limit(self, most_bytes: int) -> None:
+        """Drop the oldest lines beyond so many bytes."""
+        excess = sum(map(len, self._lines)) - most_bytes
+        while excess > 0:
+            excess -= len(self._lines[0])
+            self._dropped_bytes += len(self._lines.popleft())
+
+    def finish(self) -> int:
+        """No line follows: search the last ones. Returns how many bytes had to wait until now, or were dropped."""
+        waited = self._dropped_bytes + sum(map(len, self._lines))
+        while len(self._lines) > _LAST_SEARCHED:
+            self._lines.popleft()
+        while self._lines:
+            self.run(_until(0.0))
+        rest = self._parser.rest()
+        if rest is not None and self._parses:
+            self._printed(rest, False)
+        return waited
 
 
 def _until(until_s: float) -> Callable[[], bool]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     Answer = tuple[int, Body]
 
 NAME_MAX = 250  # characters
+VALUE_MAX = 8000  # characters of a parameter or tag: the rest is cut off, as MLflow does
 _STEP_MAX = 2**63 - 1
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # the JSON encoding of protobuf
 

@@ -47,19 +47,14 @@ class MlflowListener:
 
     def __init__(self, identity: RunIdentity, attempt: int = 1) -> None:
         self._identity, self._attempt = identity, attempt
-        self._directory = ""
         self._token = os.urandom(24).hex()
         self._socket = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         self._socket.bind((LOOPBACK, 0))
         self._socket.listen(_BACKLOG)
         self._port = int(self._socket.getsockname()[1])
-        self._base = 0
         self._opened = False
-        self._tell_s: Optional[float] = None
-        self._params: dict[str, str] = {}
-        self._tags: dict[str, Optional[str]] = {}
+        self._texts = _Texts()
         self.told: deque[tuple[Any, ...]] = deque()
-        self.reports: list[dict[str, Any]] = []
 
     def variables(self, environment: dict[str, str]) -> dict[str, str]:
         """Additional variables of rank 0. An empty text hides a variable that it must not have."""
@@ -80,11 +75,9 @@ class MlflowListener:
         import threading  # noqa: PLC0415 - the ranks run by now
 
         self._opened = True
-        self._directory = directory
-        self._base = resumed_step or 0
-        threading.Thread(target=self._wait, name="mlflow", daemon=True).start()
+        threading.Thread(target=self._wait, args=(directory, resumed_step or 0), name="mlflow", daemon=True).start()
 
-    def _wait(self) -> None:
+    def _wait(self, directory: str, base_step: int) -> None:
         """Wait for the first connection, then serve."""
         import select  # noqa: PLC0415 - likewise
 
@@ -92,8 +85,8 @@ class MlflowListener:
         from trainmaster.agent.mlflow.http_server import Server  # noqa: PLC0415 - an HTTP server: only for scripts that call
         from trainmaster.agent.mlflow.run_api import Runs  # noqa: PLC0415 - likewise
 
-        runs = Runs(self._identity, self._base, self.told, self._attempt)
-        Server(self._socket.detach(), runs, self._token, os.path.join(self._directory, _ARTIFACTS)).serve_forever()
+        runs = Runs(self._identity, base_step, self.told, self._attempt)
+        Server(self._socket.detach(), runs, self._token, os.path.join(directory, _ARTIFACTS)).serve_forever()
 
     def pass_on(self, progress: Progress, keep: Callable[[int, dict[str, str]], None], outbox: Outbox) -> bool:
         """Forward what the script logged. Returns whether there was a metric. `keep` gets artifacts as SDK messages of rank 0.
@@ -109,16 +102,43 @@ class MlflowListener:
             elif kind == "artifact":
                 keep(0, {"t": "a", "path": what[0], "name": what[1]})
             else:
-                (self._params if kind == "param" else self._tags)[what[0]] = what[1]
-                if self._tell_s is None:
-                    self._tell_s = time.monotonic() + _FIRST_TELL_S
-        if self._tell_s is not None and time.monotonic() >= self._tell_s and (self._params or self._tags):
-            self.finish(outbox)
-            self._tell_s = time.monotonic() + _TELL_EVERY_S
+                self._texts.take(kind, *what)
+        self._texts.report_if_due(outbox)
         return measured
 
     def finish(self, outbox: Outbox) -> None:
         """Report the parameters and tags that are not reported yet."""
+        self._texts.report(outbox)
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        """The reports of parameters and tags so far."""
+        return self._texts.reports
+
+
+class _Texts:
+    """Parameters and tags that are not reported yet."""
+
+    def __init__(self) -> None:
+        self._params: dict[str, str] = {}
+        self._tags: dict[str, Optional[str]] = {}
+        self._due_s: Optional[float] = None  # since the first one
+        self.reports: list[dict[str, Any]] = []
+
+    def take(self, kind: str, name: str, value: Any) -> None:
+        """A parameter, or a tag (None: it was deleted)."""
+        (self._params if kind == "param" else self._tags)[name] = value
+        if self._due_s is None:
+            self._due_s = time.monotonic() + _FIRST_TELL_S
+
+    def report_if_due(self, outbox: Outbox) -> None:
+        """Report them, unless the last report was a short time ago."""
+        if self._due_s is not None and time.monotonic() >= self._due_s and (self._params or self._tags):
+            self.report(outbox)
+            self._due_s = time.monotonic() + _TELL_EVERY_S
+
+    def report(self, outbox: Outbox) -> None:
+        """Report them now."""
         if self._params or self._tags:
             self.reports.append(outbox.report("run", params=self._params, tags=self._tags))
             self._params, self._tags = {}, {}

@@ -28,9 +28,9 @@ class UnknownModel(Exception):
 class Models:
     """The models of one attempt. The caller holds a lock around each call. `taken`: what other artifacts' names begin with."""
 
-    def __init__(self, experiment_id: str, taken: set[str]) -> None:
+    def __init__(self, experiment_id: str) -> None:
         self._experiment_id = experiment_id
-        self._taken = taken
+        self.taken: set[str] = set()
         self._models: dict[str, Body] = {}
         self._places: dict[str, str] = {}
 
@@ -98,7 +98,7 @@ class Models:
         name = str(body.get("name") or "model")
         model_id = f"m-{hashlib.sha256(f'{self._experiment_id}/{now_ms}/{number}'.encode()).hexdigest()[:32]}"
         base = prefix + name.replace("/", "-")
-        place, again, others = base, 1, {*self._places.values(), *self._taken}
+        place, again, others = base, 1, {*self._places.values(), *self.taken}
         while place in others:
             again += 1
             place = f"{base}-{again}"

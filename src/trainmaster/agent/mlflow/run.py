@@ -2,37 +2,101 @@
 
 from __future__ import annotations
 
-from trainmaster.agent.mlflow.fields import out
-from trainmaster.agent.mlflow.histories import Histories
+from trainmaster.agent.mlflow import fields
+from trainmaster.agent.mlflow.fields import NAME_MAX, VALUE_MAX, invalid
+from trainmaster.agent.mlflow.run_metrics import RunMetrics
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Optional
+
     from trainmaster.agent.mlflow.fields import Body
-    from trainmaster.agent.mlflow.histories import Point
+
+_PARAMS_MAX = 2000
+_TEXT_MAX = 16 * 1024 * 1024
+_LINKED_MAX = 1000  # data sets, and models
 
 
 class Run:
     """One run as the script sees it. `prefix` is put before its names in the job's record."""
 
-    def __init__(self, run_id: str, name: str, prefix: str) -> None:
+    def __init__(self, run_id: str, name: str, prefix: str, params: Params, base_step: int) -> None:
         self.id = run_id
         self.name = name
         self.prefix = prefix
         self.status = "RUNNING"
         self.started_ms = 0
         self.ended_ms = 0
-        self.params: dict[str, str] = {}
-        self.earlier: dict[str, str] = {}  # from the spec and from earlier attempts
+        self.params = params
         self.tags: dict[str, str] = {}
-        self.latest: dict[str, tuple[int, int, float]] = {}  # step, timestamp, value
-        self.histories = Histories()
-        self.logged: dict[tuple[str, bool], tuple[int, int, float]] = {}  # the last point with a step, and without
-        self.step = 0  # the highest logged step
-        self.stepless: dict[str, int] = {}  # metric -> values logged at step 0, which may mean "no step"
-        self.stepped: set[str] = set()  # metrics that were logged with another step: of them, 0 is a step
-        self.inputs: dict[tuple[str, str], Body] = {}  # name and digest of a data set -> as it was logged
-        self.models: list[Body] = []  # that were its input
-        self.outputs: list[Body] = []  # models
+        self.metrics = RunMetrics(base_step)
+        self.lineage = Lineage()
+
+
+class Params:
+    """The parameters of a run. `earlier`: from the spec and from earlier attempts."""
+
+    def __init__(self, earlier: dict[str, str]) -> None:
+        self._logged: dict[str, str] = {}
+        self._earlier = earlier
+
+    def below(self, prefix: str) -> Params:
+        """Those of a run whose names have this prefix in the job's record."""
+        earlier = self._earlier.items()
+        return Params({name[len(prefix) :]: value for name, value in earlier if name.startswith(prefix)})
+
+    def log(self, given: list[Body]) -> dict[str, str]:
+        """Record parameters, all or none. Returns those that the job's record does not have. Raises: Fault.
+
+        As in MLflow, a parameter has one value. If a resumed script logs another value, the first one is kept.
+        """
+        new: dict[str, str] = {}
+        for param in given:
+            name = fields.text(param, "key", NAME_MAX)
+            value = fields.text({"value": "", **param}, "value", _TEXT_MAX)[:VALUE_MAX]
+            known = self._logged.get(name, new.get(name))
+            if known is not None and known != value:
+                raise invalid(f"Changing param values is not allowed. Param with key={name!r} was already logged with "
+                              f"value={known!r}; attempted to log {value!r}")  # fmt: skip
+            if known is None:
+                new[name] = value
+        if len(self._logged) + len(new) > _PARAMS_MAX:
+            raise invalid(f"a run holds {_PARAMS_MAX} params at most: log the rest as a file (mlflow.log_dict)")
+        self._logged.update(new)
+        return {name: value for name, value in new.items() if name not in self._earlier}
+
+    def shown(self) -> list[Body]:
+        """In MLflow's format."""
+        return [{"key": name, "value": value} for name, value in {**self._logged, **self._earlier}.items()]
+
+
+class Lineage:
+    """The data sets and models that were a run's input, and the models that are its output, as they were logged."""
+
+    def __init__(self) -> None:
+        self._data: dict[tuple[str, str], Body] = {}  # by name and digest
+        self._models: list[Body] = []
+        self._outputs: list[Body] = []
+
+    def read_data(self, name: str, digest: str, given: Body) -> None:
+        """A data set was an input."""
+        if len(self._data) < _LINKED_MAX:
+            self._data.setdefault((name, digest), given)
+
+    def read_models(self, given: Optional[list[Body]]) -> None:
+        """Models were inputs."""
+        self._models = [*self._models, *(given or [])][:_LINKED_MAX]
+
+    def wrote_models(self, given: Optional[list[Body]]) -> None:
+        """Models are outputs."""
+        self._outputs = [*self._outputs, *(given or [])][:_LINKED_MAX]
+
+    def shown(self) -> Body:
+        """In MLflow's format."""
+        return {
+            "inputs": {"dataset_inputs": list(self._data.values()), "model_inputs": self._models},
+            "outputs": {"model_outputs": self._outputs},
+        }
 
 
 def view(run: Run, experiment: str) -> Body:
@@ -45,18 +109,6 @@ def view(run: Run, experiment: str) -> Body:
     }  # fmt: skip
     if run.ended_ms:
         info["end_time"] = run.ended_ms
-    metrics = [shown_point(name, point) for name, point in run.latest.items()]
-    params = [{"key": name, "value": value} for name, value in {**run.params, **run.earlier}.items()]
     tags = [{"key": name, "value": value} for name, value in run.tags.items()]
-    return {
-        "info": info,
-        "data": {"metrics": metrics, "params": params, "tags": tags},
-        "inputs": {"dataset_inputs": list(run.inputs.values()), "model_inputs": run.models},
-        "outputs": {"model_outputs": run.outputs},
-    }
-
-
-def shown_point(name: str, point: Point) -> Body:
-    """A value of a metric in MLflow's format."""
-    step, time_ms, value = point
-    return {"key": name, "value": out(value), "timestamp": time_ms, "step": step}
+    data = {"metrics": run.metrics.shown(), "params": run.params.shown(), "tags": tags}
+    return {"info": info, "data": data, **run.lineage.shown()}

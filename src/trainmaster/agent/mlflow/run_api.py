@@ -7,13 +7,14 @@ it too, with their name as prefix: `fold-1/accuracy`.
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 
 from trainmaster.agent.mlflow import fields
-from trainmaster.agent.mlflow.fields import NAME_MAX, Fault, invalid
+from trainmaster.agent.mlflow.experiment import Experiment
+from trainmaster.agent.mlflow.fields import NAME_MAX, VALUE_MAX, Fault, invalid
 from trainmaster.agent.mlflow.logged_models import Models, NotAnswered, UnknownModel
-from trainmaster.agent.mlflow.run import Run, shown_point, view
+from trainmaster.agent.mlflow.run import Params, Run, view
+from trainmaster.agent.mlflow.run_metrics import shown_point
 from trainmaster.agent.mlflow.search import RUN_ATTRIBUTES, SearchError, matching
 
 TYPE_CHECKING = False
@@ -22,13 +23,10 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from trainmaster.agent.mlflow.fields import Answer, Body
-    from trainmaster.agent.mlflow.histories import Point
     from trainmaster.wire.launch import RunIdentity
 
 _RUNS_MAX = 1000
-_PARAMS_MAX, _TAGS_MAX = 2000, 1000
-_VALUE_MAX = 8000  # characters of a parameter or tag: the rest is cut off, as MLflow does
-_TEXT_MAX = 16 * 1024 * 1024
+_TAGS_MAX = 1000
 _PAGE_MAX = 25_000  # points of one answer
 _DATA_TAG = "mlflow.data.context"
 _PARENT_TAG, _NAME_TAG = "mlflow.parentRunId", "mlflow.runName"
@@ -38,20 +36,16 @@ class Runs:
     """The job's run and the runs that a script created beside it. Thread-safe; new entries are appended to `told`."""
 
     def __init__(self, identity: RunIdentity, base_step: int, told: deque[tuple[Any, ...]], attempt: int = 1) -> None:
-        self._identity = identity
         self._attempt = attempt
         self._base_step = base_step
         self._told = told
         self._lock = threading.Lock()
-        self._main = Run(identity["id"], identity["name"], "")
-        self._main.earlier = dict(identity["params"])
+        self._experiment = Experiment(identity["experiment_id"], identity["experiment"])
+        self._main = Run(identity["id"], identity["name"], "", Params(dict(identity["params"])), base_step)
         self._main.tags = {_NAME_TAG: identity["name"], **identity["tags"]}
         self._runs = {self._main.id: self._main}
         self._taken = False  # whether the script has requested the job's run
-        self._experiments = {identity["experiment"], "Default"}  # names that the script may ask for
-        self._experiment_tags: dict[str, str] = {}
-        self._uploaded: set[str] = set()  # the first part of each artifact's name
-        self._models = Models(identity["experiment_id"], self._uploaded)
+        self._models = Models(identity["experiment_id"])
         self._answers: dict[tuple[str, str], Callable[[Body, int], Body]] = {
             ("GET", "runs/get"): self._get,
             ("POST", "runs/create"): self._create,
@@ -66,10 +60,10 @@ class Runs:
             ("POST", "runs/log-model"): lambda body, now_ms: {},
             ("POST", "runs/log-inputs"): self._log_inputs,
             ("POST", "runs/outputs"): self._log_outputs,
-            ("GET", "experiments/get"): self._experiment,
-            ("GET", "experiments/get-by-name"): self._experiment_by_name,
-            ("POST", "experiments/create"): self._create_experiment,
-            ("POST", "experiments/search"): self._search_experiments,
+            ("GET", "experiments/get"): self._experiment.get,
+            ("GET", "experiments/get-by-name"): self._experiment.get_by_name,
+            ("POST", "experiments/create"): self._experiment.create,
+            ("POST", "experiments/search"): self._experiment.search,
             ("POST", "experiments/set-experiment-tag"): self._set_experiment_tag,
         }
 
@@ -108,7 +102,7 @@ class Runs:
     def uploaded(self, place: str, name: str) -> None:
         """A file is complete at `place` and is to be kept as `name`."""
         with self._lock:
-            self._uploaded.add(name.partition("/")[0])
+            self._models.taken.add(name.partition("/")[0])
         self._told.append(("artifact", place, name))
 
     def _logged_models(self, method: str, name: str, body: Body, now_ms: int) -> Body:
@@ -126,7 +120,7 @@ class Runs:
         return run
 
     def _get(self, body: Body, now_ms: int) -> Body:
-        return {"run": view(self._run(body), self._identity["experiment_id"])}
+        return {"run": view(self._run(body), self._experiment.id)}
 
     def _create(self, body: Body, now_ms: int) -> Body:
         tags = {str(tag["key"]): str(tag["value"]) for tag in body.get("tags") or []}
@@ -141,7 +135,7 @@ class Runs:
         run.started_ms = started_ms
         self._tags(run, {tag: value for tag, value in tags.items() if tag not in (_NAME_TAG, _PARENT_TAG)})
         run.tags.update({tag: value for tag, value in tags.items() if tag == _PARENT_TAG})
-        return {"run": view(run, self._identity["experiment_id"])}
+        return {"run": view(run, self._experiment.id)}
 
     def _further(self, name: str) -> Run:
         """Create another run beside the job's own, with a unique name.
@@ -156,9 +150,9 @@ class Runs:
         while prefix in prefixes:
             again += 1
             prefix = f"{base}-{again}/"
-        run = Run(hashlib.sha256(f"{self._main.id}/{number}".encode()).hexdigest()[:32], name or base, prefix)
+        run_id = hashlib.sha256(f"{self._main.id}/{number}".encode()).hexdigest()[:32]
+        run = Run(run_id, name or base, prefix, self._main.params.below(prefix), self._base_step)
         run.tags[_NAME_TAG] = run.name
-        run.earlier = {key[len(prefix) :]: value for key, value in self._main.earlier.items() if key.startswith(prefix)}
         self._runs[run.id] = run
         return run
 
@@ -171,11 +165,11 @@ class Runs:
         if body.get("run_name") and body["run_name"] != run.name:
             run.name = str(body["run_name"])
             self._tags(run, {_NAME_TAG: run.name})
-        return {"run_info": view(run, self._identity["experiment_id"])["info"]}
+        return {"run_info": view(run, self._experiment.id)["info"]}
 
     def _search(self, body: Body, now_ms: int) -> Body:
         """The job's runs that the filter selects, in the order that is asked for."""
-        own = self._identity["experiment_id"]
+        own = self._experiment.id
         other = own not in (body.get("experiment_ids") or [own]) or body.get("run_view_type") == "DELETED_ONLY"
         shown = [] if other else [view(run, own) for run in self._runs.values()]
         shown.sort(key=lambda run: (-run["info"]["start_time"], run["info"]["run_id"]))  # the newest first
@@ -193,7 +187,7 @@ class Runs:
         run, name = self._run(body), fields.text(body, "metric_key", NAME_MAX)
         begin, most = fields.whole(body, "page_token", 0), fields.whole(body, "max_results", _PAGE_MAX) or _PAGE_MAX
         most = min(most, _PAGE_MAX)
-        points = run.histories.points(name, begin, most + 1)
+        points = run.metrics.histories.points(name, begin, most + 1)
         if points is None:
             words = f"{name} has more values than are kept within a job: after its end, tm metrics has them all"
             raise Fault(501, "NOT_IMPLEMENTED", words)
@@ -226,19 +220,17 @@ class Runs:
         for given in body.get("datasets") or []:
             data = given.get("dataset") or {}
             name, digest = str(data.get("name") or ""), str(data.get("digest") or "")
-            if len(run.inputs) < _RUNS_MAX:
-                run.inputs.setdefault((name, digest), given)
+            run.lineage.read_data(name, digest, given)
             contexts = [tag["value"] for tag in given.get("tags") or [] if tag.get("key") == _DATA_TAG]
             tag, shown = f"dataset.{contexts[0] if contexts else 'data'}", f"{name} {digest}".strip()
             known = [one for one in (tags.get(tag) or run.tags.get(tag) or "").split(", ") if one]
             tags[tag] = ", ".join(known if shown in known else [*known, shown])
-        run.models = [*run.models, *(body.get("models") or [])][:_RUNS_MAX]
+        run.lineage.read_models(body.get("models"))
         self._tags(run, tags)
         return {}
 
     def _log_outputs(self, body: Body, now_ms: int) -> Body:
-        run = self._run(body)
-        run.outputs = [*run.outputs, *(body.get("models") or [])][:_RUNS_MAX]
+        self._run(body).lineage.wrote_models(body.get("models"))
         return {}
 
     def _set_tag(self, body: Body, now_ms: int) -> Body:
@@ -252,36 +244,11 @@ class Runs:
         self._told.append(("tag", run.prefix + name, None))
         return {}
 
-    def _experiment(self, body: Body, now_ms: int) -> Body:
-        """Every experiment that the script names is the job's experiment."""
-        number = self._identity["experiment_id"]
-        name = str(body.get("experiment_name") or self._identity["experiment"])
-        return {"experiment": {
-            "experiment_id": number, "name": name, "lifecycle_stage": "active",
-            "artifact_location": f"mlflow-artifacts:/{number}",
-            "tags": [{"key": key, "value": value} for key, value in self._experiment_tags.items()],
-        }}  # fmt: skip
-
-    def _experiment_by_name(self, body: Body, now_ms: int) -> Body:
-        """Only one that the script has made, or the job's: a search in another one must not find the job's runs."""
-        name = str(body.get("experiment_name") or "")
-        if name not in self._experiments:
-            raise Fault(404, "RESOURCE_DOES_NOT_EXIST", f"no experiment {name!r} here: a job has the one of its run")
-        return self._experiment(body, now_ms)
-
-    def _create_experiment(self, body: Body, now_ms: int) -> Body:
-        if len(self._experiments) < _RUNS_MAX:
-            self._experiments.add(str(body.get("name") or ""))
-        return {"experiment_id": self._identity["experiment_id"]}
-
-    def _search_experiments(self, body: Body, now_ms: int) -> Body:
-        return {"experiments": [self._experiment({}, now_ms)["experiment"]]}
-
     def _set_experiment_tag(self, body: Body, now_ms: int) -> Body:
         """Recorded with the job: the experiment itself is not the job's to change."""
         name, value = fields.text(body, "key", NAME_MAX), str(body.get("value") or "")
         self._tags(self._main, {f"experiment.{name}": value})
-        self._experiment_tags[name] = value
+        self._experiment.set_tag(name, value)
         return {}
 
     def _metrics(self, run: Run, given: list[Body]) -> None:
@@ -289,49 +256,23 @@ class Runs:
         named = set()
         for metric in given:
             name, value, step = fields.metric(metric)
-            time_ms = fields.time_ms(metric, "timestamp", 0)
-            if time_ms and (step, time_ms, value) == run.logged.get((name, step != 0)):
-                continue  # autolog logs it again for the model; MLflow stores such a point once
-            run.logged[name, step != 0] = (step, time_ms, value)
+            point = run.metrics.log(name, (step, fields.time_ms(metric, "timestamp", 0), value))
+            if point is None:
+                continue
             if step != 0:
                 named.add(step)
-                run.stepped.add(name)
-            if step == 0 and name not in run.stepped:  # perhaps no step was given: number its values, from the resumed step on
-                said = run.stepless.get(name, 0)
-                run.stepless[name] = said + 1
-                step = said + (max(self._base_step, run.step) if said == 0 and self._base_step else self._base_step)
-            elif step > run.step:
-                run.step = step
-            steps.setdefault(step, {})[run.prefix + name] = value
-            before, point = run.latest.get(name), (step, time_ms, value)
-            run.histories.add(name, point)
-            if before is None or _rank(point) >= _rank(before):
-                run.latest[name] = point
+            steps.setdefault(point[0], {})[run.prefix + name] = value
             if metric.get("model_id"):
                 self._models.measured(str(metric["model_id"]), {**shown_point(name, point), "run_id": run.id})
         for step, values in steps.items():
             self._told.append(("point", step, values, run is self._main, step in named))
 
     def _params(self, run: Run, given: list[Body]) -> None:
-        """As in MLflow, a parameter has one value. If a resumed script logs another value, the first one is kept."""
-        new: dict[str, str] = {}
-        for param in given:
-            name = fields.text(param, "key", NAME_MAX)
-            value = fields.text({"value": "", **param}, "value", _TEXT_MAX)[:_VALUE_MAX]
-            known = run.params.get(name, new.get(name))
-            if known is not None and known != value:
-                raise invalid(f"Changing param values is not allowed. Param with key={name!r} was already logged with "
-                              f"value={known!r}; attempted to log {value!r}")  # fmt: skip
-            if known is None:
-                new[name] = value
-        if len(run.params) + len(new) > _PARAMS_MAX:
-            raise invalid(f"a run holds {_PARAMS_MAX} params at most: log the rest as a file (mlflow.log_dict)")
-        run.params.update(new)
-        self._told.extend(("param", run.prefix + name, value) for name, value in new.items() if name not in run.earlier)
+        self._told.extend(("param", run.prefix + name, value) for name, value in run.params.log(given).items())
 
     def _tags(self, run: Run, tags: dict[str, str]) -> None:
         """Set tags. Those of MLflow itself describe the job's own run alone, and of another one only the script sees them."""
-        tags = {name: value[:_VALUE_MAX] for name, value in tags.items()}  # as MLflow does
+        tags = {name: value[:VALUE_MAX] for name, value in tags.items()}  # as MLflow does
         for name in tags:
             if len(name) > NAME_MAX:
                 raise invalid(f"the name of tag {name[:40]!r} is longer than {NAME_MAX} characters")
@@ -342,12 +283,6 @@ class Runs:
         run.name = run.tags.get(_NAME_TAG) or run.name
         told = [name for name in changed if run is self._main or not name.startswith("mlflow.")]
         self._told.extend(("tag", run.prefix + name, changed[name]) for name in told)
-
-
-def _rank(point: Point) -> tuple[int, int, float]:
-    """Of several values of a metric, MLflow shows the one of the highest step, then time, then value."""
-    step, time_ms, value = point
-    return step, time_ms, value if value == value else -math.inf
 
 
 def _not_here(method: str, name: str) -> str:

@@ -70,7 +70,7 @@ class ExecCommands:
         return [one.child for one in self._known.values() if one.child is not None and one.child.running]
 
     def take(self, order: dict[str, Any]) -> None:
-        """Startup the command if it is new; end it if the order says stop."""
+        """Start the command if it is new; end it if the order says stop."""
         id = str(order["id"])
         if id not in self._known:
             self._known[id] = Exec(Channel(self._launch, id, self._start.wake))
@@ -117,7 +117,7 @@ class ExecCommands:
         if not any(one.running for one in self._start.ranks):
             one.channel.failed("every rank of this node has ended")
             return
-        environment = {**rank.environment, names.ENV_SDK: os.path.join(self._start.directory, "exec.sdk")}
+        environment = {**rank.environment, names.ENV_SDK: self._start.directory.file("exec.sdk")}
         environment.pop("TORCHELASTIC_ERROR_FILE", None)  # an error of the command is not an error of the rank
         if order.get("terminal"):
             environment["TERM"] = str(order["terminal"]["term"])

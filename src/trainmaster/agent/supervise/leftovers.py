@@ -15,29 +15,56 @@ if TYPE_CHECKING:
     from typing import Sequence
 
     from trainmaster.agent.processes.spawn import Child
+    from trainmaster.agent.transport.outbox import Outbox
     from trainmaster.wire.launch import Launch
 
 _NAMED = 3  # processes
+_LINGER_S = 0.2  # for processes that ranks leave behind to end by themselves, if they cannot be saving
+_REPORTED_S = 2.0  # after so long, waiting for those that may be saving is reported
+_TOPIC, _WAITS = "processes", "every rank has ended"
 
 
 class Leftovers:
-    """Processes left by ranks that have all ended. `beside`: roles and commands, which are not ended here."""
+    """Processes left by ranks, the last of which has ended at `now_s`. `beside`: roles and commands, which do not count."""
 
-    def __init__(self, launch: Launch, ranks: Sequence[Child], beside: Sequence[Child]) -> None:
+    def __init__(self, launch: Launch, ranks: Sequence[Child], beside: Sequence[Child], outbox: Outbox, now_s: float) -> None:
+        self._outbox = outbox
         self._work = os.path.realpath(launch["work"])
+        self._grace_s = launch["grace_s"]
         self._ranks = {rank.pid for rank in ranks}
         self._beside = {child.pid for child in beside}
+        self._began_s = now_s
+        self.check_s = now_s + _LINGER_S  # when to check them again
+        self.swept = False  # whether they have been told to end
 
-    def left(self) -> list[int]:
-        """The pids of all left processes."""
+    def may_save(self, now_s: float) -> bool:
+        """Whether some of them may still be saving, within the grace period. If not, those that are left are reported."""
+        saving = self._saving()
+        if saving and now_s < self._began_s + self._grace_s:
+            if now_s > self._began_s + _REPORTED_S:
+                self._outbox.warn(_TOPIC, f"{_WAITS}; waits for {_described(saving)} for {self._grace_s:g} s at most")
+            self.check_s = now_s + _LINGER_S
+            return True
+        left = self._left()
+        self._outbox.warn(_TOPIC, f"still ran when every rank had ended, and was ended: {_described(left)}" if left else "")
+        return False
+
+    def ended_by_themselves(self) -> bool:
+        """Whether none had to be ended, now that all have ended. Then the report that they are waited for is withdrawn."""
+        told = self._outbox.warned.get(_TOPIC)
+        if told is not None and told["text"].startswith(_WAITS):
+            self._outbox.warn(_TOPIC, "")
+            return True
+        return told is None or not told["text"]
+
+    def _left(self) -> list[int]:
         return [pid for pid in descendants(os.getpid()) if _session(pid) not in self._beside | {None}]
 
-    def saving(self) -> list[int]:
-        """The pids of the left processes that may still be saving."""
-        return [pid for pid in self.left() if _session(pid) in self._ranks or writes_below(pid, self._work)]
+    def _saving(self) -> list[int]:
+        return [pid for pid in self._left() if _session(pid) in self._ranks or writes_below(pid, self._work)]
 
 
-def described(pids: list[int]) -> str:
+def _described(pids: list[int]) -> str:
     """`2 processes (python, pid 17; sleep, pid 18)`."""
     shown = "; ".join(f"{_name(pid)}, pid {pid}" for pid in pids[:_NAMED]) + ("; ..." if len(pids) > _NAMED else "")
     return f"{len(pids)} process{'' if len(pids) == 1 else 'es'} ({shown})"

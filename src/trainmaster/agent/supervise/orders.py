@@ -12,8 +12,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
+    from trainmaster.agent.launch.attempt_directory import AttemptDirectory
     from trainmaster.agent.launch.start import Startup
-    from trainmaster.agent.transport.sync import Sync
+    from trainmaster.agent.transport.sync import Answers
 
 _LOOK_S = 0.5
 
@@ -21,95 +22,101 @@ _LOOK_S = 0.5
 class Orders:
     """The main loop asks it at each turn."""
 
-    def __init__(self, start: Startup, sync: Sync) -> None:
-        self._path = os.path.join(start.directory, names.STOP)
-        self._place = start.place
-        self._flags_path = start.flags_path
+    def __init__(self, start: Startup, answers: Answers) -> None:
+        self._directory = start.directory
+        self._tombstone = _Tombstone(start.directory.file(names.STOP))
+        self._checkpoints = _CheckpointRequests(start.directory, start.launch["checkpoint_interval_s"])
         self._grace_s = start.launch["grace_s"]
         self._wake = start.wake
-        self._sync = sync
-        self._seen: Optional[tuple[int, int]] = None  # inode and time of the tombstone that was read last
-        self._checkpoints = 0  # the highest checkpoint request so far
-        self._interval_s = start.launch["checkpoint_interval_s"]
-        self._intervals = 0  # checkpoint intervals that have passed; each asks for a checkpoint
-        self._interval_due_s = time.monotonic() + (self._interval_s or 0.0)
+        self._answers = answers
         self.commands: list[dict[str, Any]] = []  # orders to run a command beside the ranks
         self.stopped = False
-        self.removed = False  # the attempt's directory was removed: a new one of that name is not this attempt's
+        self.removed = False  # the attempt's directory was removed
         self.due_s = time.monotonic()
 
     def take(self, now_s: float) -> Optional[float]:
         """The grace period with which to stop the ranks now; None if there is no new order to stop."""
         graces: list[float] = []
-        if self._interval_s is not None and now_s >= self._interval_due_s:
-            self._intervals += 1
-            self._interval_due_s = now_s + self._interval_s
-            self._flag_checkpoint()
+        self._checkpoints.step(now_s)
         signalled = self._wake.terminated
         self._wake.terminated = False
         if signalled or now_s >= self.due_s:
             self.due_s = now_s + _LOOK_S
-            grace_s = self._tombstone()
-            if grace_s is not None:
-                graces.append(grace_s)
-            elif signalled and self._seen is None:
+            if self._tombstone.is_new():
+                graces.append(self._tombstone.grace_s(self._grace_s))
+            elif signalled and not self._tombstone.seen:
                 graces.append(self._grace_s)  # a plain SIGTERM, without a tombstone
-            if not self.removed and self._is_removed():
+            if not self.removed and self._directory.removed:
                 self.removed = True
                 graces.append(self._grace_s)
-        while self._sync.orders:
-            order = self._sync.orders.popleft()
+        while self._answers.orders:
+            order = self._answers.orders.popleft()
             if order.get("order") == "stop":
                 graces.append(float(order.get("grace_s", self._grace_s)))
             elif order.get("order") == "checkpoint":
-                self._ask_for_checkpoint(int(order.get("n", self._checkpoints + 1)))
+                self._checkpoints.take(order)
             elif order.get("order") == "exec":
                 self.commands.append(order)
         if not graces:
             return None
         if not self.stopped:
             self.stopped = True
-            self._flag(names.FLAG_STOP, b"1")
+            self._directory.set_flag(names.FLAG_STOP, b"1")
         return min(graces)
 
-    def _is_removed(self) -> bool:
-        """Whether the directory was removed. One that was moved, or cannot be examined, was not removed."""
-        try:
-            return os.fstat(self._place).st_nlink == 0
-        except OSError:
-            return False
 
-    def _tombstone(self) -> Optional[float]:
-        """The grace period in a tombstone that is new or was replaced."""
+class _Tombstone:
+    """The file with which an engine stops an attempt. It may be replaced, with another grace period."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._signature: Optional[tuple[int, int]] = None  # inode and time of the one that was seen last
+
+    @property
+    def seen(self) -> bool:
+        """Whether there was one so far."""
+        return self._signature is not None
+
+    def is_new(self) -> bool:
+        """Whether there is one that is new or was replaced."""
         try:
             status = os.stat(self._path)
         except OSError:
-            return None
-        signature = (status.st_ino, status.st_mtime_ns)
-        if signature == self._seen:
-            return None
-        self._seen = signature
+            return False
+        before, self._signature = self._signature, (status.st_ino, status.st_mtime_ns)
+        return self._signature != before
+
+    def grace_s(self, default_s: float) -> float:
+        """The grace period in it."""
         try:
             return float(read_json(self._path)["grace_s"])
         except (OSError, ValueError, KeyError, TypeError):
-            return self._grace_s
+            return default_s
 
-    def _ask_for_checkpoint(self, number: int) -> None:
-        if number > self._checkpoints:
-            self._checkpoints = number
-            self._flag_checkpoint()
 
-    def _flag_checkpoint(self) -> None:
-        self._flag(names.FLAG_CHECKPOINT, bytes([(self._checkpoints + self._intervals) % 256]))
+class _CheckpointRequests:
+    """Requests to the program to save a checkpoint: those that the server orders, and one per interval."""
 
-    def _flag(self, offset: int, value: bytes) -> None:
-        try:  # non-blocking: the program may have put a pipe in its place
-            descriptor = os.open(self._flags_path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return  # the file was removed; SIGTERM still stops the program
-        try:
-            os.pwrite(descriptor, value, offset)
-        except OSError:
-            return  # the path is not a regular file any more
-        finally:
-            os.close(descriptor)
+    def __init__(self, directory: AttemptDirectory, interval_s: Optional[float]) -> None:
+        self._directory = directory
+        self._ordered = 0  # the highest number of an order so far
+        self._interval_s = interval_s
+        self._intervals = 0  # that have passed
+        self._due_s = time.monotonic() + (interval_s or 0.0)
+
+    def step(self, now_s: float) -> None:
+        """Ask for a checkpoint if an interval has passed."""
+        if self._interval_s is not None and now_s >= self._due_s:
+            self._intervals += 1
+            self._due_s = now_s + self._interval_s
+            self._ask()
+
+    def take(self, order: dict[str, Any]) -> None:
+        """Ask for a checkpoint, unless this order has arrived before."""
+        number = int(order.get("n", self._ordered + 1))
+        if number > self._ordered:
+            self._ordered = number
+            self._ask()
+
+    def _ask(self) -> None:
+        self._directory.set_flag(names.FLAG_CHECKPOINT, bytes([(self._ordered + self._intervals) % 256]))

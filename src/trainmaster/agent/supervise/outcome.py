@@ -43,7 +43,7 @@ class End:
 
 def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progress) -> dict[str, Any]:
     """The complete exit record."""
-    launch, restored = start.launch, start.restored
+    launch, restored, failure = start.launch, start.prepared.restored, start.failure
     limited = bool(launch["cgroup"] and start.ranks)
     reported = [(output.rank, _rank(output.rank, output.last_lines(), launch)) for output in outputs]
     reports = [report for rank, report in reported if rank.role is None]
@@ -55,9 +55,9 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
         "n": 0,
         "ranks": reports,
         "roles": [{**report, "role": rank.role} for rank, report in reported if rank.role is not None],
-        "launch_error": start.error,
-        "machine_error": start.machine_error,
-        "launch_lines": start.error_lines,
+        "launch_error": failure.text if failure and not failure.of_machine else None,
+        "machine_error": failure.text if failure and failure.of_machine else None,
+        "launch_lines": failure.lines if failure else [],
         "over_memory": end.over_memory or (limited and cgroups.killed_for_memory(launch["cgroup"] or "")),
         "memory_limit_bytes": launch["memory_bytes"],
         "peak_memory_bytes": peak_bytes,
@@ -72,6 +72,7 @@ def ended(start: Startup, end: End, outputs: list[RankOutput], progress: Progres
         "warned": end.warned,
         "restored": restored.id if restored else None,
         "restored_step": restored.step if restored else None,
+        **({f"restored_{mark}": value for mark, value in restored.marks().items()} if restored else {}),
         "bad": list(restored.bad) if restored else [],
         "doubted": list(restored.doubted) if restored else [],
         "environment": end.environment,

@@ -44,16 +44,17 @@ def pinned(launch: Launch, point: ResumePoint) -> Iterator[None]:
         yield
 
 
-def part(launch: Launch, point: ResumePoint, refetch: bool) -> None:
+def part(launch: Launch, point: ResumePoint, refetch: bool) -> bool:
     """Make sure that this node's part of a checkpoint is in the cache. `refetch`: the cached copy was found to be wrong.
 
+    Returns whether all of it was read from the store now.
     Raises: DigestMismatch; OSError if the store is unreachable, rejects the request, or reports a missing file.
     """
     place = _place(launch, point)
     wanted = point["digests"].get(os.path.basename(place))
     if not refetch and _there(place, wanted):
         os.utime(os.path.join(place, MANIFEST))  # marks it as recently used, so that it is evicted last
-        return
+        return False
     temporary = f"{place}.{os.getpid()}.fetching"
     for old in (temporary, place):
         disks.discard(old)
@@ -65,10 +66,11 @@ def part(launch: Launch, point: ResumePoint, refetch: bool) -> None:
         os.rename(temporary, place)
     except OSError as error:
         if error.errno is not None and os.path.isdir(place):
-            return  # another agent of this node has downloaded it meanwhile
+            return False  # another agent of this node has downloaded it meanwhile
         raise
     finally:
         disks.discard(temporary)
+    return True
 
 
 def _place(launch: Launch, point: ResumePoint) -> str:

@@ -48,25 +48,66 @@ class Refused(Exception):
         self.status = status
 
 
+class Answers:
+    """What the server has told this agent so far. `orders` are for the main loop, which takes them and is woken for them."""
+
+    def __init__(self, wake: Wake) -> None:
+        self._wake = wake
+        self.version = 0  # of the orders
+        self.orders: deque[dict[str, Any]] = deque()
+        self.stale = False  # a later attempt is live
+        self.gang_step: Optional[int] = None  # the highest step of any node of the gang
+
+    def take(self, response: dict[str, Any]) -> None:
+        """Take one answer. Callable from any thread."""
+        if response.get("stale"):
+            self.stale = True
+            self.orders.append({"order": "stop", "reason": "a later attempt is live"})
+        version = response.get("version")
+        if isinstance(version, int):
+            self.version = version
+        step = response.get("gang_step")
+        if isinstance(step, int):
+            self.gang_step = step
+        self.orders.extend(response.get("orders") or [])
+        if self.orders:
+            self._wake.set()
+
+
+class Heartbeat:
+    """The current state of the ranks. `state` returns it, once there is one; its argument says whether to include devices."""
+
+    def __init__(self) -> None:
+        self.state: Optional[Callable[[bool], dict[str, Any]]] = None
+        self._sent_s = -_HEARTBEAT_S
+
+    def now(self, with_devices: bool) -> Optional[dict[str, Any]]:
+        """The state now; None if there is none yet."""
+        return self.state(with_devices) if self.state is not None else None
+
+    def due(self, now_s: float) -> Optional[dict[str, Any]]:
+        """The state to send beside reports, without devices; None if one was sent a short time ago."""
+        return self.now(False) if now_s - self._sent_s >= _HEARTBEAT_S else None
+
+    def sent(self, now_s: float) -> None:
+        """The server has got what was due."""
+        self._sent_s = now_s
+
+
 class Sync:
     """The connection of one agent to its server."""
 
     def __init__(self, launch: Launch, outbox: Outbox, wake: Wake) -> None:
         self._launch = launch
         self.outbox = outbox
-        self._wake = wake
+        self.answers = Answers(wake)
+        self.heartbeat = Heartbeat()
         self._began_s = time.monotonic()
         self._post_lock = threading.Lock()
         self._sender_client = Client(launch)
-        self._version = 0
         self._closing = threading.Event()
-        self._heartbeat_s = -_HEARTBEAT_S
         self._most = BATCH_MAX  # limit of reports and points in the next request
         self._threads: set[str] = set()
-        self.orders: deque[dict[str, Any]] = deque()  # the main loop takes them
-        self.stale = False
-        self.gang_step: Optional[int] = None  # the highest step of any node of the gang, as far as the server told
-        self.heartbeat: Optional[Callable[[bool], dict[str, Any]]] = None  # argument True: include the devices
 
     @property
     def enabled(self) -> bool:
@@ -96,9 +137,8 @@ class Sync:
         try:
             reports, points = self.outbox.batch(self._most)
             now = time.monotonic()
-            ending = self._closing.is_set()  # the exit record says more than a heartbeat
-            due = now - self._heartbeat_s >= _HEARTBEAT_S and self.heartbeat is not None and not ending
-            request = self._request(reports, 0.0, self.heartbeat(False) if due and self.heartbeat else None)
+            beat = None if self._closing.is_set() else self.heartbeat.due(now)  # the exit record says more than a heartbeat
+            request = self._request(reports, 0.0, beat)
             request["points"] = [_point(point, now) for point in points]
             try:
                 response = _heard(self._sender_client.post(request, timeout_s))
@@ -112,8 +152,8 @@ class Sync:
                 return False
             self.outbox.points.sent()
             self._most = min(2 * self._most, BATCH_MAX)
-            if due:
-                self._heartbeat_s = now
+            if beat is not None:
+                self.heartbeat.sent(now)
             self._take(response)
             return True
         finally:
@@ -150,12 +190,12 @@ class Sync:
         until_s = time.monotonic() + _FINISH_S
         reached_s = time.monotonic()
         pause_s = 0.02
-        while not (self.outbox.empty and (self.stale or self.outbox.points_empty)):
+        while not (self.outbox.empty and (self.answers.stale or self.outbox.points_empty)):
             before = (self.outbox.settled, self._most)
             if self.flush(_UNREACHABLE_S):
                 if self.outbox.empty or before != (self.outbox.settled, self._most):
                     continue
-                if self.stale:
+                if self.answers.stale:
                     break  # the server answered, and rejects it permanently
                 reached_s = time.monotonic()
             now = time.monotonic()
@@ -187,16 +227,16 @@ class Sync:
         client = Client(self._launch)
         backoff_s = _BACKOFF_MIN_S
         while not self._closing.is_set():
-            began_s, seen = time.monotonic(), self._version
+            began_s, seen = time.monotonic(), self.answers.version
             try:
-                beat = self.heartbeat(True) if self.heartbeat is not None else None
-                self._take(_heard(client.post(self._request([], _POLL_S, beat), _POLL_S + 10.0)))
+                request = self._request([], _POLL_S, self.heartbeat.now(True))
+                self._take(_heard(client.post(request, _POLL_S + 10.0)))
             except (OSError, http.client.HTTPException, ValueError, Refused):
                 self._closing.wait(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
                 continue
             backoff_s = _BACKOFF_MIN_S
-            if self._version == seen and time.monotonic() - began_s < 1.0:
+            if self.answers.version == seen and time.monotonic() - began_s < 1.0:
                 self._closing.wait(1.0)  # the server does not hold the request open
 
     def _request(self, reports: list[dict[str, Any]], wait_s: float, heartbeat: Optional[dict[str, Any]]) -> dict[str, Any]:
@@ -206,23 +246,12 @@ class Sync:
             "points": [],
             "heartbeat": heartbeat,
             "wait_s": wait_s,
-            "orders_seen": self._version,
+            "orders_seen": self.answers.version,
         }
 
     def _take(self, response: dict[str, Any]) -> None:
         self.outbox.acknowledged(response["ack"])
-        if response.get("stale"):
-            self.stale = True
-            self.orders.append({"order": "stop", "reason": "a later attempt is live"})
-        version = response.get("version")
-        if isinstance(version, int):
-            self._version = version
-        step = response.get("gang_step")
-        if isinstance(step, int):
-            self.gang_step = step
-        self.orders.extend(response.get("orders") or [])
-        if self.orders:
-            self._wake.set()
+        self.answers.take(response)
 
 
 class Client:

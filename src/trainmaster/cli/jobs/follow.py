@@ -153,14 +153,17 @@ class Follower:
 
 
 def newest(job: Row) -> tuple[str | None, str]:
-    """The newest checkpoint that a restart may use, and what a person calls it: `step 120`; None and "" without any."""
-    found = next((one for one in reversed(job["checkpoints"]) if one["good"]), None)
+    """The newest checkpoint that a restart uses first, and what a person calls it: `step 120`; None and "" without any."""
+    own = job["checkpoints"]
+    found = next((one for one in reversed(own) if one["good"]), None)
+    if found is None and own:  # it is read once more
+        return own[-1]["id"], f"checkpoint {own[-1]['id']}, which was found damaged"
     origin = job.get("lineage")
     if found is None and origin and origin["checkpoint"]:  # a fork starts again from what it was forked from
         place = f"checkpoint {origin['checkpoint']}" if origin["step"] is None else _step(origin)
         return f"{origin['owner']}:{origin['checkpoint']}", f"{place} of {origin['job']}"
     if found is None:
-        return (job["checkpoints"][-1]["id"], "a checkpoint that was found damaged") if job["checkpoints"] else (None, "")
+        return None, ""
     if found["step"] is not None:
         return found["id"], _step(found)
     if found.get("after_s") is None:  # an agent or a server of an older version

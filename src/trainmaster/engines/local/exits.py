@@ -9,6 +9,7 @@ from typing import Any
 from trainmaster.model.job import Outcome, RankEnd
 from trainmaster.model.progress import Progress
 
+_MARKS = ("approximate", "read")  # of `wire.messages.Started`: only what is true is there
 _LATER = ("run", "not_kept", "warned")  # reports that older agents do not send
 
 
@@ -48,6 +49,7 @@ def reports(ended: Mapping[str, Any]) -> tuple[Mapping[str, object], ...]:
                 "step": ended["restored_step"],
                 "bad": list(ended["bad"]),
                 "environment": _text(ended.get("environment")),
+                **{mark: ended[f"restored_{mark}"] for mark in _MARKS if f"restored_{mark}" in ended},
             }
         )
     told = [*ended["staged"], *ended["kept"], *(one for kind in _LATER for one in ended.get(kind, []))]

@@ -54,7 +54,8 @@ class Agent:
     def started(self) -> dict[str, object]:
         """Its report of the start."""
         start = self.start
-        return {"kind": "started", "restored": start.restored, "step": start.step, "bad": list(start.bad)}
+        read = {} if start.restored is None else {"read": True}
+        return {"kind": "started", "restored": start.restored, "step": start.step, "bad": list(start.bad), **read}
 
     def end(self) -> End:
         """When and how its ranks end, as known now."""

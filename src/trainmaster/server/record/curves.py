@@ -1,7 +1,7 @@
 """Reads curves and best values of jobs, without the points of lost work.
 
-An attempt that begins at an earlier step than the one before it ended at does that work again. The points of the earlier
-attempt stay on record, but no model has what they measured.
+An attempt that begins at an earlier step than the one before it ended at does that work again, or it stays undone. The points
+of the earlier attempt stay on record, but no model has what they measured.
 """
 
 from collections.abc import Sequence

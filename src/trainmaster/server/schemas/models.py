@@ -227,7 +227,7 @@ class JobDetail(JobSummary):
     artifacts: list[ArtifactView] = Field(description="the first 100 by path; for more: /jobs/{ref}/artifacts")
     artifacts_total: int
     metrics: dict[str, Any] = Field(description="name -> {step, value, time_s}")
-    lost_work: list[list[int]] = Field(description="[attempt, step]: where it began; earlier work from there on is lost")
+    lost_work: list[list[int]] = Field(description="[attempt, step]: earlier work from that step on is lost")
     lost_metrics: list[str] = Field(description="metrics that only lost work has measured: they have points, and no value here")
     system: dict[str, Any] = Field(description="resource use of its first node: name -> {step, value, time_s}")
     unread_params: list[str] = Field(description="parameters that are only recorded: its program does not read them")

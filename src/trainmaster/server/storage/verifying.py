@@ -65,7 +65,7 @@ async def progress(request: Request) -> bodies.Json:
 
 
 async def _run(api: runtime.Runtime, into: Verification) -> None:
-    """Verify, and have control record which checkpoints are damaged: no restart, fork or removal counts on them again."""
+    """Verify, and have control record which checkpoints are damaged. A restart uses them only if no other is good."""
     try:
         await LONG.run(_verify, api.services, into)
         found = [FoundDamaged(job, tuple(sorted(ids))) for job, ids in into.checkpoints.items()]

@@ -1,0 +1,83 @@
+"""Reads what the program tells while it runs, and passes it on.
+
+That is the output of its ranks and roles, messages of the SDK, and what it logs with a tracker's API.
+"""
+
+from __future__ import annotations
+
+import time
+
+from trainmaster.agent.metrics.output import RankOutput
+from trainmaster.agent.metrics.parse import Parser
+from trainmaster.agent.metrics.progress import RoleProgress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+    from trainmaster.agent.launch.start import Startup
+    from trainmaster.agent.metrics.patterns import Search
+    from trainmaster.agent.metrics.progress import Progress
+    from trainmaster.agent.processes.rank import Rank
+    from trainmaster.agent.supervise.storing import StoreWorker
+
+READ_MAX_S = 0.25  # between two reads
+_READ_MIN_S = 0.05  # likewise
+_SHARE_S = 0.01  # of one read, per rank
+
+
+class ProgramOutput:
+    """The output of an agent's program. Its points and steps go to `progress`, its checkpoints and artifacts to the store."""
+
+    def __init__(self, start: Startup, pattern: Optional[Search], progress: Progress, store_worker: StoreWorker) -> None:
+        self._outbox = start.contact.sync().outbox
+        self._mlflow = start.prepared.mlflow
+        self._store_worker = store_worker
+        self.progress = progress
+        sinks: list[tuple[Rank, Progress | RoleProgress]] = [(rank, progress) for rank in start.ranks]
+        sinks += [(role, RoleProgress(self._outbox, role.role or "")) for role in start.roles]
+        automatic, log_max_bytes = start.launch.get("metrics_automatic", True), start.launch["log_max_bytes"]
+        self.outputs = [
+            RankOutput(rank, Parser(pattern, automatic, sink.epochs), log_max_bytes, sink, self._read_tracker)
+            for rank, sink in sinks
+        ]
+        self._every_s = _READ_MIN_S
+        self.due_s = time.monotonic()  # when `read` has something to do next
+
+    def read(self, now_s: float) -> None:
+        """Read what is new, if it is time to."""
+        if now_s < self.due_s:
+            return
+        self._read_tracker()
+        found = False
+        for output in self.outputs:
+            found = output.turn(time.monotonic() + _SHARE_S) or found
+        self._pass_on()
+        self._every_s = _READ_MIN_S if found else min(self._every_s * 1.5, READ_MAX_S)
+        self.due_s = time.monotonic() + self._every_s
+
+    def read_rest(self) -> None:
+        """Every process has ended: read all that is left."""
+        self._read_tracker()
+        for output in self.outputs:
+            output.finish()
+        self._pass_on()
+        if self._mlflow is not None:
+            self._mlflow.finish(self._outbox)
+
+    def _pass_on(self) -> None:
+        """Pass on what was read. If output cannot be read, warn: the training continues, but its steps are unknown."""
+        self._outbox.warn("unread output", next((output.trouble for output in self.outputs if output.trouble), ""))
+        self._outbox.persist_points(dict(output.sdk_read() for output in self.outputs))
+        self.progress.tell()
+        for output in self.outputs:
+            for message in output.messages:
+                if output.rank.role is None or message.get("t") == "a":  # only ranks write checkpoints
+                    self._store_worker.message(output.rank.number, message)
+            output.messages.clear()
+
+    def _read_tracker(self) -> None:
+        """Take metrics that the script logged with a tracker's API; these replace metrics parsed from its output."""
+        if self._mlflow is not None and self._mlflow.pass_on(self.progress, self._store_worker.message, self._outbox):
+            for output in (one for one in self.outputs if one.rank.number == 0):
+                output.stop_parsing()
