@@ -194,4 +194,4 @@ def test_data_that_changed_while_the_job_waited_is_said(tm: Tm) -> None:
         ("data", "train has changed since the submit, as seen when attempt 1 began")
     ]
     compared = tm.ok("compare", first["id"], late)
-    assert f"data: train has changed since the submit, as seen when attempt 1 began ({late})" in " ".join(compared.split())
+    assert f"data train: it had changed since the submit when attempt 1 began ({late})" in " ".join(compared.split())

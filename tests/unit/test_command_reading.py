@@ -6,6 +6,7 @@ from typing import Any
 from trainmaster.model.job import Job
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, DataVersion, Environment, Role
 from trainmaster.server.record.command_reading import installers, outside
+from trainmaster.server.record.differences import Run, compare
 from trainmaster.server.record.not_compared import not_compared
 from trainmaster.server.record.reproduction import _unequal_job
 from trainmaster.testing import builders
@@ -58,7 +59,7 @@ def test_interpreters_system_programs_and_what_is_in_the_copy_are_no_such_paths(
 
 
 def test_recorded_data_and_the_directory_of_a_job_in_place_are_told_elsewhere() -> None:
-    data = (DataVersion("train", "/srv/data", "a" * 64, True, 1, 1), DataVersion("url", "s3://b/x"))
+    data = (DataVersion("train", "/srv/data", "a" * 64, True, 1, 1, listing=""), DataVersion("url", "s3://b/x"))
     job = replace(made("python t.py /srv/data /srv/data/train/ /srv/database s3://b/x s3://b/xy"), data=data)
     assert [path for path, _ in outside(job)] == ["s3://b/xy", "/srv/database"]
     inside = made("python /home/me/work/t.py ../other/u.py", in_place=True)
@@ -137,3 +138,15 @@ def test_packages_whose_code_nothing_identifies_are_not_compared() -> None:
     ]
     told: Any = {**record, "built_from": {"a": "", "b": "commit c"}}
     assert not_compared([job], {"a-1": told}) == ["package a: it is not from an index, and nothing but its version is recorded"]
+    found: Any = {**record, "built_from": {}, "unnamed": ["/home/me/loose"]}
+    assert not_compared([job], {"a-1": found}) == [
+        "/home/me/loose, to which a .pth file of its Python leads: nothing of it is recorded"
+    ]
+    unread: Any = {**record, "built_from": {}, "unread": ["/venv/lib (Input/output error)"]}
+    assert not_compared([job], {"a-1": unread}) == [
+        "packages: /venv/lib (Input/output error) could not be read, so some may be missing in the record"
+    ]
+    pair: list[Any] = [{**unread, "machine": {"devices": []}, "unread": told} for told in ([], unread["unread"])]
+    compared = compare([Run(replace(job, id=id), (one,)) for id, one in zip(("a-1", "b-1"), pair, strict=True)])
+    assert [one.section for one in compared.fields] == []
+    assert compared.unknown["packages"] == {"b-1": "some could not be read"}

@@ -1,6 +1,7 @@
 """Versions of a job's data: fingerprinted by the client, and accepted by the server within bounds."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,31 @@ def test_a_link_counts_as_what_it_leads_to_and_one_that_leads_nowhere_not(tmp_pa
     (linked / "nowhere").symlink_to("/nonexistent")
     (tmp_path / "by-link").symlink_to(plain)
     assert version(tmp_path, "linked")["digest"] == version(tmp_path, "plain")["digest"] == version(tmp_path, "by-link")["digest"]
+
+
+def test_what_is_no_file_is_listed_beside_the_digest_of_the_files(tmp_path: Path) -> None:
+    """A new class folder, or a link that leads nowhere, left both digest and stamp as they were."""
+    root = written(tmp_path / "data")
+    plain = version(tmp_path, "data")
+    assert plain["listing"] == version(tmp_path, "data/a.csv")["listing"] == ""
+
+    def listed(change: Callable[[], object]) -> str:
+        change()
+        found = version(tmp_path, "data")
+        assert (found["digest"], found["stamp"]) == (plain["digest"], plain["stamp"]), "as older versions recorded them"
+        return str(found["listing"])
+
+    changes: tuple[Callable[[], object], ...] = (
+        (root / "class").mkdir, lambda: (root / "class").rename(root / "other"), lambda: (root / "b" / "x").symlink_to("nowhere"),
+        lambda: (root / "b" / "circle").symlink_to(".."),
+    )  # fmt: skip
+    assert len({"", *map(listed, changes)}) == 1 + len(changes)
+    (root / "b" / "e.csv").mkdir()
+    assert version(tmp_path, "data")["listing"] != version(tmp_path / "data", "b")["listing"]
+    (kept,) = data_versions([{**version(tmp_path, "data"), "name": "train"}], SPEC)
+    assert (kept.listing, data_versions([GOOD], SPEC)[0].listing) == (version(tmp_path, "data")["listing"], None)
+    with pytest.raises(UsageError, match="the listing of train must be"):
+        data_versions([{**GOOD, "listing": "x"}], SPEC)
 
 
 def test_links_to_directories_are_followed_and_circles_are_not(tmp_path: Path) -> None:

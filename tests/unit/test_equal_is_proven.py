@@ -33,7 +33,7 @@ TARGETS = st.sampled_from(("a.py", "../b.txt", "sub", "../sub", ".", "nowhere", 
 CONTENTS = st.one_of(st.binary(max_size=20), st.binary(min_size=65, max_size=90), st.sampled_from((b"data\n", b"*.txt\n", b"")))
 NODES = st.one_of(st.tuples(st.just("file"), CONTENTS), st.tuples(st.just("link"), TARGETS), st.tuples(st.just("directory"), st.none()))
 TREES = st.lists(st.tuples(PATHS, NODES), min_size=1, max_size=8)
-CHANGES = st.lists(st.tuples(st.sampled_from(("flip", "mode", "link", "remove", "add", "rename")), st.integers(0, 99)), min_size=1, max_size=2)
+CHANGES = st.lists(st.tuples(st.sampled_from(("flip", "mode", "link", "remove", "add", "rename", "empty")), st.integers(0, 99)), min_size=1, max_size=2)
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def make(root: Path, nodes: list[tuple[str, tuple[str, Any]]]) -> Path:
 def change(root: Path, kind: str, which: int) -> None:
     """One change of something that exists, in the work directory or outside of it."""
     found = sorted(path for path in root.rglob("*") if ".git" not in path.parts)
-    wanted: dict[str, Callable[[Path], bool]] = {"link": Path.is_symlink, "add": Path.is_dir}
+    wanted: dict[str, Callable[[Path], bool]] = {"link": Path.is_symlink, "add": Path.is_dir, "empty": Path.is_dir}
     fitting = [one for one in found if wanted.get(kind, lambda one: one.is_file() and not one.is_symlink())(one)]
     if not fitting:
         return
@@ -97,6 +97,8 @@ def change(root: Path, kind: str, which: int) -> None:
         path.unlink()
     elif kind == "add":
         put(path / f"new{which}.py", "file", b"new", root / "outside")
+    elif kind == "empty":
+        put(path / f"new{which}", "directory", None, root / "outside")
     else:
         path.rename(path.with_name(f"{path.name}{which}"))
 
@@ -199,12 +201,12 @@ def test_nor_in_its_data(nodes: list[Any], changes: list[tuple[str, int]]) -> No
         seen = []
         for _ in range(2):
             (said,) = versions({"data": {"train": str(work)}}, root)
-            told.append(DataVersion(said["name"], said["uri"], said["digest"], said["exact"], said["files"], said["bytes"]))
-            seen.append({name: one[0] for name, one in visible(work).items() if not name.endswith("/")})
+            told.append(DataVersion(**said))
+            seen.append({name: one[0] for name, one in visible(work).items()})
             for kind, which in changes if len(told) == 1 else ():
                 change(root, kind, which)
         if seen[0] != seen[1]:
-            assert told[0].digest != told[1].digest or not told[0].exact
+            assert (told[0].digest, told[0].listing) != (told[1].digest, told[1].listing) or not told[0].exact
 
 
 def test_the_law_notices_what_is_not_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

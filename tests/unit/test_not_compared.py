@@ -26,8 +26,8 @@ def test_what_is_not_digested_is_said_with_its_reason() -> None:
         plain.spec, data={"train": "/d", "url": "s3://b/x", "whole": "/w"},
         environment=Environment(variables={"PYTHONPATH": "/lib"}),
     )  # fmt: skip
-    data = (DataVersion("train", "/d", "a" * 64, False, 1, 1), DataVersion("url", "s3://b/x", None, False, 0, 0),
-            DataVersion("whole", "/w", "b" * 64, True, 1, 1))  # fmt: skip
+    data = (DataVersion("train", "/d", "a" * 64, False, 1, 1, listing=""), DataVersion("url", "s3://b/x", None, False, 0, 0),
+            DataVersion("whole", "/w", "b" * 64, True, 1, 1, listing=""))  # fmt: skip
     origin = replace(plain.origin, editable={"mine": "/src/mine"})
     rich = made("b-1", spec=spec, data=data, origin=origin, code=replace(CodeCopy(), digest="c" * 64, linked=2))
     assert not_compared([plain, rich]) == [

@@ -1,8 +1,10 @@
 """The record of a run: interpreter and packages, git without credentials, patches within bounds."""
 
+import errno
 import json
 import os
 import platform
+import stat
 import subprocess
 import sys
 import threading
@@ -13,7 +15,7 @@ from typing import Any, cast
 import pytest
 from launches import launch, write
 
-from trainmaster.agent.environment import detect, installed_packages, machine
+from trainmaster.agent.environment import detect, installed_packages, machine, package_metadata
 from trainmaster.agent.environment.detect import EnvironmentRecorder
 from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.cli.render import human
@@ -98,7 +100,7 @@ def test_the_remote_of_a_work_tree_is_its_repository_s(tmp_path: Path) -> None:
 def test_the_packages_are_those_that_the_interpreter_itself_names() -> None:
     found = installed_packages.Installation(sys.executable, {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1"})
     packages, editable = found.packages()
-    real = {installed_packages._SEPARATORS.sub("-", one.metadata["Name"]).lower(): one.version for one in distributions()}
+    real = {package_metadata.normalized(one.metadata["Name"]): one.version for one in distributions()}
     assert {name: packages.get(name) for name in real} == real
     assert "trainmaster" in editable or packages["trainmaster"]
     assert found.version() == platform.python_version()
@@ -128,6 +130,83 @@ def test_what_identifies_a_package_that_no_index_has(tmp_path: Path) -> None:
     assert other["mine"] not in (one["mine"], "")
 
 
+def test_code_that_lies_elsewhere_is_told_whoever_installed_it(tmp_path: Path) -> None:
+    """`uv` writes JSON without spaces, `setup.py develop` a line in a `.pth` file: edited source passed as the same packages."""
+    venv, mine = tmp_path / "venv", tmp_path / "mine"
+    site = venv / "lib" / "python3.11" / "site-packages"
+    write(venv / "pyvenv.cfg", "home = /usr/bin\n")
+    write(site / "by_uv-1.dist-info" / "direct_url.json", f'{{"url":"file://{mine}/by%20uv","dir_info":{{"editable":true}}}}')
+    write(site / "torn-1.dist-info" / "direct_url.json", '{"url":')
+    write(site / "by_uv.pth", f"{mine}/by uv/src\n")
+    write(site / "easy-install.pth", f"\ufeff{mine}/old\n# a comment\nimport sys; sys.path\n{tmp_path}/nowhere\n./an_egg-3-py3.11.egg\n")
+    write(site / "paths.pth", f"{mine}/loose\n{tmp_path}/other/site-packages")
+    write(site / "an_egg-3-py3.11.egg" / "EGG-INFO" / "PKG-INFO", "")
+    write(tmp_path / "other" / "site-packages" / "shared-5.dist-info" / "METADATA", "")
+    write(mine / "old" / "Old.Thing.egg-info" / "PKG-INFO", "Metadata-Version: 2.1\nName: Old.Thing\nVersion: 0.3\n")
+    write(mine / "by uv" / "src" / "by_uv.egg-info" / "PKG-INFO", "Version: 9\n")
+    write(mine / "loose" / "code.py", "")
+
+    def found() -> installed_packages.Installation:
+        return installed_packages.Installation(str(venv / "bin" / "python3.11"), {"PYTHONNOUSERSITE": "1"})
+
+    packages, editable = found().packages()
+    assert packages == {"by-uv": "1", "torn": "1", "an-egg": "3", "old-thing": "0.3", "shared": "5"}
+    assert editable == ["by-uv", "old-thing"]
+    assert found().editable_sources() == {"by-uv": f"{mine}/by uv", "old-thing": f"{mine}/old"}
+    assert (found().built_from(editable), found().unnamed()) == ({"torn": ""}, [f"{mine}/loose"])
+    before = found().fingerprint()
+    os.utime(mine / "old" / "Old.Thing.egg-info" / "PKG-INFO", ns=(1, 1))
+    assert found().fingerprint() != before
+
+
+def test_what_cannot_be_read_is_told_and_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An I/O error made the list shorter, and the short list was used for all later jobs."""
+    site = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
+    write(tmp_path / "venv" / "pyvenv.cfg", "home = /usr/bin\n")
+    write(site / "one-1.dist-info" / "direct_url.json", "{}")
+    write(site / "long.pth", "x" * 5000)
+    write(tmp_path / "venv" / "bin" / "python", "").chmod(0o755)
+    orders = launch(tmp_path, command=[str(tmp_path / "venv" / "bin" / "python"), "t.py"], environment={"PYTHONNOUSERSITE": "1"})
+
+    def record() -> dict[str, Any]:
+        made: dict[str, Any] = json.loads((tmp_path / "environments" / f"{EnvironmentRecorder(orders).record()}.json").read_bytes())
+        return made
+
+    real = os.listdir
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", lambda path: failing() if str(path) == str(site) else real(path))
+        short = record()
+    assert (short["packages"], short["unread"]) == ({}, [f"{site} (Input/output error)"])
+    whole = record()
+    assert (whole["packages"], "unread" in whole) == ({"one": "1"}, False)
+    assert EnvironmentRecorder(orders).digest is not None
+    (site / "one-1.dist-info" / "direct_url.json").unlink()
+    os.mknod(site / "one-1.dist-info" / "direct_url.json", stat.S_IFSOCK | 0o600)
+    found = installed_packages.Installation(str(tmp_path / "venv" / "bin" / "python"), {})
+    assert (found.built_from(()), found.unread()) == ({}, [f"{site}/one-1.dist-info/direct_url.json (No such device or address)"])
+    assert found.torch({"torch": "2.3"}) is None, "what it was built for is not known"
+    write(site / "torch" / "version.py", "cuda: Optional[str] = None\n")
+    assert found.torch({"torch": "2.3"}) == {"version": "2.3", "cuda": None, "hip": None}
+
+
+def failing() -> Any:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_driver_that_was_loaded_anew_makes_another_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_LOADED", str(write(tmp_path / "version", "NVRM version: 550.54\n")))
+    monkeypatch.setattr(machine, "_CARDS", str(tmp_path / "gpus"))
+    monkeypatch.setattr(machine, "_PCI", str(tmp_path / "pci"))
+    orders = launch(tmp_path)
+    EnvironmentRecorder(orders).record()
+    changes = (("version", "NVRM version: 570.10\n"), ("gpus/0000:41:00.0/information", ""), ("pci/0000:41:00.0/device", "0x2330\n"))
+    for path, data in changes:
+        assert EnvironmentRecorder(orders).digest is not None
+        write(tmp_path / path, data)
+        assert EnvironmentRecorder(orders).digest is None, path
+        EnvironmentRecorder(orders).record()
+
+
 def test_which_python_a_command_runs_in(tmp_path: Path) -> None:
     python = write(tmp_path / "venv" / "bin" / "python3.9", "")
     script = write(tmp_path / "venv" / "bin" / "torchrun", f"#!{python}\nimport sys\n")
@@ -155,9 +234,9 @@ def test_whether_a_command_surely_starts_the_python_of_its_record(tmp_path: Path
         path.chmod(0o755)
     variables = {"PATH": f"{mine.parent}:/usr/bin:/bin"}
 
-    def found(command: str | list[str]) -> tuple[str | None, bool]:
+    def found(command: str | list[str], more: dict[str, str] | None = None) -> tuple[str | None, bool]:
         words = ["bash", "-c", command] if isinstance(command, str) else command
-        return installed_packages.interpreter(words, isinstance(command, str), variables, str(tmp_path))
+        return installed_packages.interpreter(words, isinstance(command, str), {**variables, **(more or {})}, str(tmp_path))
 
     a, b = str(mine), str(other)
     assert [found(one) for one in (["python", "t.py"], "python t.py", "tool t.py | tee log", ["tool"], "cd x && A=1 python t.py")] == [
@@ -177,6 +256,21 @@ def test_whether_a_command_surely_starts_the_python_of_its_record(tmp_path: Path
     assert [found(one) for one in doubtful] == [(a, False)] * len(doubtful)
     assert [found(f"python a.py; {b} t.py")[1], found("cd x; bin/python t.py")[1], found([str(shim), "t.py"])[1]] == [False] * 3
     assert found(["mpirun", "-np", "4", b, "t.py"]) == (b, False)
+    home, sourced, function = {"PYTHONHOME": "/x"}, {"BASH_ENV": "/x"}, {"BASH_FUNC_python%%": "() { :; }"}
+    plain, line, nested = ["python", "t.py"], "python t.py", ["nice", "bash", "-c", "python t.py"]
+    decided = [[found(one, more)[1] for one in (plain, line, nested)] for more in (home, sourced, function, {"PYTHONUTF8": "1"})]
+    assert decided == [[False] * 3, [True, False, False], [True, False, False], [True] * 3]
+    mine.chmod(0o311)
+    assert os.geteuid() == 0 or not found(plain)[1], "a program whose first line cannot be read may be a script"
+
+
+def test_the_packages_of_a_user_are_where_python_looks_for_them(tmp_path: Path) -> None:
+    python, below = write(tmp_path / "bin" / "python3.11", ""), "lib/python3.11/site-packages"
+    for place in ("base", "home/.local"):
+        write(tmp_path / place / below / f"{place[:4]}-1.dist-info" / "METADATA", "")
+    variables = {"HOME": str(tmp_path / "home"), "PYTHONUSERBASE": str(tmp_path / "base")}
+    assert installed_packages.Installation(str(python), variables).packages()[0] == {"base": "1"}
+    assert installed_packages.Installation(str(python), {**variables, "PYTHONUSERBASE": ""}).packages()[0] == {"home": "1"}
 
 
 def test_a_record_is_made_once_and_again_when_a_package_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,6 +373,9 @@ def test_provenance_is_drawn_whole_and_says_what_is_missing() -> None:
     assert [line for line in draw(found) if "==" in line] == [
         "    a==1  (in place: its code may have changed since)", "    b==1  (commit c)", "    c==1  (not from an index)",
     ]  # fmt: skip
+    record["unnamed"] = ["/loose"]
+    record["unread"] = ["/a (Input/output error)"]
+    assert {"  other code   /loose", "  not read     /a (Input/output error)"} <= set(draw(found))
     record["python"] = {"path": "/p", "version": "3.11", "certain": True}
     assert "  Python       3.11, /p" in draw(found)
     origin.update(git_diff=None)

@@ -63,7 +63,7 @@ def _fingerprint(path: str) -> dict[str, Any]:
     if exact:
         digests.save()
     stamp = "" if found.unread else data.stamp(found.files, strict=exact)
-    return {**version, "stamp": stamp, **({"doubt": doubt} if doubt else {})}
+    return {**version, "stamp": stamp, "listing": data.listing(found), **({"doubt": doubt} if doubt else {})}
 
 
 def _doubt(found: data.Found) -> str:

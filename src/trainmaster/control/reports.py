@@ -39,6 +39,7 @@ _DEFAULTS: Mapping[str, Mapping[str, object]] = {  # by kind of report
     "started": {"restored": None, "step": None, "bad": (), "environment": None, "approximate": False, "read": False},
     "staged": {"name": "", "step": None, "approximate": False, "after_s": None, "progress": None},
     "not_kept": {"what": "artifact", "why": "the agent did not say why"},
+    "warned": {"data": {}},
     "run": {"params": {}, "tags": {}},
     "ended": {
         "machine_error": None, "roles": (), "launch_lines": (),
@@ -89,7 +90,7 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
             return NotKept(key.attempt, key.node_index, what, name, why, n)
         case "warned":
             topic, text = _text(report, "topic")[:_TOPIC_MAX], _text(report, "text")[:_WHY_MAX]
-            return Warned(key.attempt, key.node_index, topic, text, n)
+            return Warned(key.attempt, key.node_index, topic, text, n, _strings(report, "data"))
         case "run":
             params, tags = _strings(report, "params"), _strings_or_none(report, "tags")
             return RunDataLogged(key.attempt, key.node_index, params, tags, n)

@@ -36,6 +36,11 @@ def warn(job: Job, event: JobEvent, now_s: float) -> Change:
     assert isinstance(event, Warned)
     if event.node_index >= 0:
         job = count_report(job, event.node_index, event.report)
+    if event.data:
+        seen = {name: result for name, result in event.data.items() if name in job.spec.data}
+        job = replace(job, attempt=replace(live_attempt(job), data_seen=seen))
+        if not event.text:  # what an earlier attempt warned of stays true
+            return job, ()
     return warned(job, Trouble(event.topic, event.text, event.attempt, event.node_index, now_s)), ()
 
 

@@ -273,7 +273,7 @@ class NotKept:
 class Warned:
     """An agent or control reports a problem that a person should know of; the job continues.
 
-    A later event of the same topic and node replaces the earlier one.
+    A later event of the same topic and node replaces the earlier one. One with `data` and no text clears nothing.
     """
 
     attempt: int  # 0: before the first attempt
@@ -281,6 +281,7 @@ class Warned:
     topic: str
     text: str  # empty: the problem is gone
     report: int = 0
+    data: dict[str, str] = field(default_factory=dict)  # as `Attempt.data_seen`
 
 
 @dataclass(frozen=True, slots=True)

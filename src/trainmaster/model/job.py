@@ -219,6 +219,7 @@ class Attempt:
     failure: Failure | None = None
     verdict: Verdict | None = None
     rates: tuple[Rate, ...] = ()  # what it is charged
+    data_seen: dict[str, str] = field(default_factory=dict)  # entry of `data` -> `wire.data.SAME`, CHANGED or UNKNOWN
 
     def key(self, job_id: str, node_index: int) -> AgentKey:
         """The key of this attempt's agent on one node of its gang."""

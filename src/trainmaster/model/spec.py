@@ -229,6 +229,7 @@ class DataVersion:
     bytes: int = 0
     stamp: str = field(default="", compare=False)  # `wire.data.stamp`, strict if exact: shows later changes; "": unknown
     doubt: str = ""  # what was not looked at, so that it has no digest or none of the bytes; "": it is only too large
+    listing: str | None = field(default=None, compare=False)  # `wire.data.listing`; None: an older version did not look
 
 
 @dataclass(frozen=True, slots=True)

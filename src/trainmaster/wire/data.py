@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+SAME, CHANGED, UNKNOWN = "same", "changed", "unknown"  # what an agent saw of an entry when its attempt began, since the submit
 ENTRIES_MAX = 200_000  # files, directories and links that are looked at
 _LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a link to nothing, or a file that is gone meanwhile
 _READ_BYTES = 1024 * 1024
@@ -22,29 +23,43 @@ class Found(NamedTuple):
     files: dict[str, os.stat_result]  # relative path -> status, sorted; of a single file, its name
     unread: list[str]  # directories and files that cannot be read
     special: list[str]  # pipes, sockets and devices
+    bare: list[str]  # links that lead nowhere, and, with a slash, directories that are empty or not followed in a circle
     cut: bool  # there are more than `ENTRIES_MAX` entries
 
 
 def find(path: str) -> Found:
     """The files below a directory, or the one at `path`. Links are followed, but in no circle. Raises: OSError."""
     root = path if os.path.isdir(path) else os.path.dirname(path)
-    found = Found({}, [], [], False)
+    found = Found({}, [], [], [], False)
     names = [os.path.basename(path)]
     if root == path:
         listed = list(_followed(root, found.unread))
         found, names = found._replace(cut=None in listed), sorted(name for name in listed if name is not None)
     for name in names:
+        if name.endswith("/"):
+            found.bare.append(name)
+            continue
         try:
             status = os.stat(os.path.join(root, name))
         except OSError as error:
             if error.errno not in _LEADS_NOWHERE:
                 found.unread.append(name)
+            elif os.path.lexists(os.path.join(root, name)):
+                found.bare.append(name)
             continue
         if stat.S_ISREG(status.st_mode):
             found.files[name] = status
         else:
             found.special.append(name)
     return found
+
+
+def listing(found: Found) -> str:
+    """A digest of the names of all that is there besides files, as a program sees that lists a directory; "" if nothing is."""
+    import hashlib  # noqa: PLC0415 - only for data
+
+    lines = [*(f"{name}\0\n" for name in found.bare), *(f"{name}\0special\n" for name in found.special)]
+    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest() if lines else ""
 
 
 def stamp(files: dict[str, os.stat_result], strict: bool = False) -> str:
@@ -88,7 +103,10 @@ def sha256(path: str) -> str:
 
 
 def _followed(root: str, unread: list[str]) -> Iterator[str | None]:
-    """Relative paths of all but directories; None at the end if not all were looked at."""
+    """Relative paths of all but directories, and with a slash of those in which nothing is followed.
+
+    None at the end if not all were looked at.
+    """
     seen, left = 0, [("", frozenset((_identity(root),)))]
     while left:
         inside, above = left.pop()
@@ -97,6 +115,8 @@ def _followed(root: str, unread: list[str]) -> Iterator[str | None]:
         except OSError:
             unread.append(inside)
             continue
+        if inside and not entries:
+            yield f"{inside}/"
         further = []
         for entry in entries:
             if seen == ENTRIES_MAX:
@@ -112,7 +132,9 @@ def _followed(root: str, unread: list[str]) -> Iterator[str | None]:
                 yield name
                 continue
             identity = _identity(os.path.join(root, name))
-            if identity not in above:
+            if identity in above:
+                yield f"{name}/"
+            else:
                 further.append((name, above | {identity}))
         left += reversed(further)
 

@@ -62,6 +62,8 @@ class EnvironmentRecord(_Environment, total=False):
     """The whole record."""
 
     built_from: Dict[str, str]  # those of `packages` that no index has -> what identifies their code (missing in older records)
+    unread: List[str]  # what could not be read, if anything, the first few: packages may be missing (likewise)
+    unnamed: List[str]  # directories on its path with code of no package, if there are any (missing in older records)
 
 
 def encoded(record: EnvironmentRecord) -> bytes:

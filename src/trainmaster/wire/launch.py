@@ -59,6 +59,7 @@ class DataLaunch(TypedDict):
     stamp: str  # `wire.data.stamp`
     digest: str  # of the bytes (missing in launches of older versions); "": not known
     bytes: int  # (missing likewise)
+    listing: Optional[str]  # `wire.data.listing`; None: not known (missing likewise)
 
 
 class Launch(TypedDict):

@@ -130,7 +130,11 @@ class NotKept(TypedDict):
     why: str
 
 
-class Warned(TypedDict):
+class _Looked(TypedDict, total=False):
+    data: Dict[str, str]  # topic `names.DATA_CHANGED`: each entry that was looked at -> `wire.data.SAME`, CHANGED or UNKNOWN
+
+
+class Warned(_Looked):
     """A warning for the user. A later one of the same topic replaces it."""
 
     kind: str  # "warned"

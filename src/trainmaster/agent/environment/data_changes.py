@@ -1,10 +1,11 @@
-"""Says if data that a job declares has changed since its submit: what was recorded of it is then not what the program reads.
+"""Says whether data that a job declares has changed since its submit, so that the program reads other data than was recorded.
 
 The look begins when the ranks have been started: a large directory does not delay them.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 
 from trainmaster.wire import data
@@ -12,46 +13,42 @@ from trainmaster.wire.names import DATA_CHANGED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
-
     from trainmaster.agent.transport.outbox import Outbox
     from trainmaster.wire.launch import DataLaunch, Launch
 
 
 def look(launch: Launch, outbox: Outbox) -> None:
-    """Warn of data that has changed, and of data that cannot be read now, of which nobody knows whether it has."""
-    changed, unknown = [], []
+    """Report what is seen of each entry, with a warning of those that have changed or cannot be read now."""
+    seen: dict[str, str] = {}
+    unread = []
     for one in launch["data"]:
         try:
-            same = _same(one)
+            seen[one["name"]] = _seen(one)
         except OSError:
-            same = None
-        if same is None:
-            unknown.append(one["name"])
-        elif not same:
-            changed.append(one["name"])
+            seen[one["name"]] = data.UNKNOWN
+            unread.append(one["name"])
+    changed = [name for name, result in seen.items() if result == data.CHANGED]
     at, texts = f"when attempt {launch['attempt']} began", []
     if changed:
         texts.append(f"{', '.join(changed)} {'has' if len(changed) == 1 else 'have'} changed since the submit, as seen {at}")
-    if unknown:
-        texts.append(f"{', '.join(unknown)} could not be read {at}, so it is not known whether it is as it was at the submit")
-    if texts:
-        outbox.warn(DATA_CHANGED, "; ".join(texts))
+    if unread:
+        texts.append(f"{', '.join(unread)} could not be read {at}, so it is not known whether it is as it was at the submit")
+    outbox.warned[DATA_CHANGED] = outbox.report("warned", topic=DATA_CHANGED, text="; ".join(texts), data=seen)
 
 
-def _same(one: DataLaunch) -> Optional[bool]:
-    """Whether it is as it was at the submit; None if not known. A stamp that differs proves nothing where the bytes can tell.
-
-    Raises: OSError.
-    """
+def _seen(one: DataLaunch) -> str:
+    """Whether it is as it was at the submit. A stamp that differs proves nothing where the bytes can tell. Raises: OSError."""
     real = os.path.realpath(one["path"])
     found = data.find(real)
     if found.unread:
-        return None
+        raise OSError(errno.EIO, "cannot be read", found.unread[0])
+    digest, listing = one.get("digest"), one.get("listing")
+    if listing not in (None, data.listing(found)) or (digest and (found.special or found.cut)):
+        return data.CHANGED  # what has a digest of its bytes had nothing special, and was seen whole
     if one["stamp"] in (data.stamp(found.files), data.stamp(found.files, strict=True)):
-        return True
-    size = sum(status.st_size for status in found.files.values())
-    if not one.get("digest") or found.special or found.cut or size != one["bytes"]:
-        return False
+        return data.UNKNOWN if found.cut or (found.special and listing is None) else data.SAME
+    if not digest or sum(status.st_size for status in found.files.values()) != one["bytes"]:
+        return data.CHANGED
     root = real if os.path.isdir(real) else os.path.dirname(real)
-    return data.digest(real, found.files, lambda name, _: data.sha256(os.path.join(root, name))) == one["digest"]
+    now = data.digest(real, found.files, lambda name, _: data.sha256(os.path.join(root, name)))
+    return data.SAME if now == digest else data.CHANGED

@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import zlib
+from typing import cast
 
 from trainmaster.agent.environment import installed_packages, machine
 from trainmaster.agent.files.fast_json import read_json
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from trainmaster.wire.environment import EnvironmentRecord
     from trainmaster.wire.launch import Launch
 
-_FORMAT = 2  # of records: those that an older version made are not used again
+_FORMAT = 3  # of records: those that an older version made are not used again
 _END_S = 2.0  # the end of a short job waits so long for its record
 
 
@@ -41,7 +42,7 @@ class EnvironmentRecorder:
         python, self._certain = installed_packages.interpreter(command, launch["shell"], variables, launch["work"])
         self._installation = installed_packages.Installation(python, variables) if python is not None else None
         seen = self._installation.fingerprint() if self._installation is not None else []
-        self._made_from = [_FORMAT, boot_id(), os.uname().release, seen]
+        self._made_from = [_FORMAT, boot_id(), machine.fingerprint(), seen]
         path = self._installation.python if self._installation is not None else ""
         name = f"{path}\0{variables.get('PYTHONPATH', '')}\0{self._certain}"
         self._note = os.path.join(self._store, f"{zlib.crc32(os.fsencode(name)):08x}.json")
@@ -94,10 +95,12 @@ class EnvironmentRecorder:
         """Make the record and its note. Raises: OSError."""
         import json  # noqa: PLC0415 - an agent that only reads the note does not need it
 
-        data = wire.encoded(self._record())
+        record = self._record()
+        data = wire.encoded(record)
         name = wire.digest(data)
         _write(os.path.join(self._store, f"{name}.json"), data)
-        _write(self._note, json.dumps({"digest": name, "made_from": self._made_from}).encode())
+        if not record.get("unread"):  # else the next agent looks again
+            _write(self._note, json.dumps({"digest": name, "made_from": self._made_from}).encode())
         return name
 
     def _record(self) -> EnvironmentRecord:
@@ -106,7 +109,7 @@ class EnvironmentRecorder:
             return {"python": None, "packages": {}, "editable": [], "torch": None, "machine": machine.describe()}
         packages, editable = found.packages()
         python: wire.Interpreter = {"path": found.python, "version": found.version(), "certain": self._certain}
-        return {
+        record: EnvironmentRecord = {
             "python": python,
             "packages": packages,
             "editable": editable,
@@ -114,6 +117,8 @@ class EnvironmentRecorder:
             "torch": found.torch(packages),
             "machine": machine.describe(),
         }
+        told = {"unnamed": found.unnamed(), "unread": found.unread()}
+        return cast("EnvironmentRecord", {**record, **{name: value for name, value in told.items() if value}})
 
 
 def _write(path: str, data: bytes) -> None:

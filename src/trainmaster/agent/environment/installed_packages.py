@@ -1,7 +1,7 @@
 """Finds the Python of a command and its installed packages by reading directories; no interpreter is started.
 
-Names and versions come from the `*.dist-info` and `*.egg-info` directories. Packages on paths that a program adds to
-`sys.path` itself are not seen.
+Names and versions come from the `*.dist-info` and `*.egg-info` directories, also of the directories that `.pth` files name.
+Packages on paths that a program or code in a `.pth` file adds to `sys.path` itself are not seen.
 """
 
 from __future__ import annotations
@@ -10,26 +10,22 @@ import mmap
 import os
 import re
 
-from trainmaster.agent.environment import command_line
+from trainmaster.agent.environment import command_line, package_metadata
+from trainmaster.agent.environment.package_metadata import Installed, Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Collection, Dict, List, Mapping, Optional, Tuple
+    from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
     from trainmaster.wire.environment import Torch
 
 _PYTHON = re.compile(r"(?:pypy|python)[0-9.]*\Z")
 _WORD = re.compile(r"(?:^|[\s;&|(=\"'])([^\s;&|(=\"']*python[0-9.]*)(?=[\s\"']|$)")
 _OF_DIRECTORY = re.compile(r"(?:pypy|python)(\d+\.\d+)\Z")
-_EGG = re.compile(r"(.+?)-([^-]+)(?:-py\d[\d.]*.*)?\Z")
-_SEPARATORS = re.compile(r"[-_.]+")
 _HEADER = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
 _PATCH = re.compile(rb"(\d+\.\d+\.\d+(?:[abc]\d+|rc\d+)?\+?)\0")  # as a C string in the executable
-_URL = re.compile(r'"url": "file://([^"\\]*)"')
-_COMMIT = re.compile(r'"commit_id": ?"([0-9a-f]+)"')
-_INDEX = "index"
-_DIGITS = 12
 _VERSION_MAX = 20
+_UNREAD_MAX = 10
 _SHEBANG_MAX = 256
 _LIBRARIES = ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu")
 
@@ -44,11 +40,18 @@ def interpreter(command: List[str], shell: bool, environment: Mapping[str, str],
     named = [path for path in seen if path is not None]
     if named:
         alike = {(os.path.dirname(path), os.path.realpath(path)) for path in named}
-        certain = whole and len(named) == len(seen) and len(alike) == 1 and not _head(named[0]).startswith(b"#!")
-        return named[0], certain
+        head = _head(named[0])
+        one = len(named) == len(seen) and len(alike) == 1 and head is not None and not head.startswith(b"#!")
+        return named[0], whole and one and not _decided_by(environment, words, "bash" in map(os.path.basename, command))
     written = _WORD.findall(command[-1] if shell else " ".join(command))
     guessed = (_python_of(word, environment, work) for word in (*written, "python", "python3"))
     return next((path for path in guessed if path is not None), None), False
+
+
+def _decided_by(environment: Mapping[str, str], words: List[str], bash: bool) -> bool:
+    """Whether a variable lets another Python start, or lets it find other packages than those of its own directories."""
+    functions = any(f"BASH_FUNC_{word}%%" in environment for word in words)
+    return bool(environment.get("PYTHONHOME") or (bash and (environment.get("BASH_ENV") or functions)))
 
 
 def _python_of(word: str, environment: Mapping[str, str], work: str) -> Optional[str]:
@@ -57,7 +60,7 @@ def _python_of(word: str, environment: Mapping[str, str], work: str) -> Optional
     if path is None or _PYTHON.match(os.path.basename(word)):
         return path
     line = _head(path)
-    if not line.startswith(b"#!/"):
+    if line is None or not line.startswith(b"#!/"):
         return None
     program, _, argument = os.fsdecode(line[2:].strip()).partition(" ")
     if os.path.basename(program) == "env" and _PYTHON.match(argument):
@@ -65,13 +68,13 @@ def _python_of(word: str, environment: Mapping[str, str], work: str) -> Optional
     return program if _PYTHON.match(os.path.basename(program)) and os.path.isfile(program) else None
 
 
-def _head(path: str) -> bytes:
-    """The first line of a file; nothing if it cannot be read."""
+def _head(path: str) -> Optional[bytes]:
+    """The first line of a file; None if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(_SHEBANG_MAX).split(b"\n", 1)[0]
     except OSError:
-        return b""
+        return None
 
 
 def _found(word: str, environment: Mapping[str, str], work: str) -> Optional[str]:
@@ -92,35 +95,63 @@ class Installation:
     def __init__(self, python: str, environment: Mapping[str, str]) -> None:
         self.python = os.path.abspath(python)
         self._real = os.path.realpath(self.python)
+        self._read = Reader()
         prefix = os.path.dirname(os.path.dirname(self.python))
-        settings = _settings(os.path.join(prefix, "pyvenv.cfg"))
+        settings = self._settings(os.path.join(prefix, "pyvenv.cfg"))
         base = os.path.dirname(os.path.dirname(self._real))
-        self.minor = _minor(self._real, prefix if settings is not None else base)
+        self.minor = self._minor(prefix if settings is not None else base)
+        self.beside: List[str] = []  # directories that `.pth` files name
         self.sites = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
         if settings is not None:
-            self.sites += self._below(prefix)
+            self.sites += self._searched(self._below(prefix))
         if settings is None or settings.get("include-system-site-packages", "").lower() == "true":
-            home = environment.get("HOME")
-            if home and not environment.get("PYTHONNOUSERSITE"):
-                self.sites.append(os.path.join(home, ".local", "lib", f"python{self.minor}", "site-packages"))
-            self.sites += self._below(base)
+            user, home = environment.get("PYTHONUSERBASE"), environment.get("HOME")
+            if (user or home) and not environment.get("PYTHONNOUSERSITE"):
+                place = user or os.path.join(home or "", ".local")
+                self.sites += self._searched([os.path.join(place, "lib", f"python{self.minor}", "site-packages")])
+            self.sites += self._searched(self._below(base))
             if base == "/usr":  # Debian has a separate directory for pip's packages
-                self.sites.append(f"/usr/local/lib/python{self.minor}/dist-packages")
+                self.sites += self._searched([f"/usr/local/lib/python{self.minor}/dist-packages"])
         self.sites = list(dict.fromkeys(os.path.abspath(site) for site in self.sites))
         self._base = base
+        self._packages: Optional[List[Installed]] = None
+
+    def _searched(self, sites: Iterable[str]) -> Iterator[str]:
+        """Sites, each with the directories that its `.pth` files name."""
+        for site in sites:
+            named = list(self._read.directories_of_pth(site))
+            self.beside += named
+            yield from (site, *named)
 
     def _below(self, prefix: str) -> List[str]:
         names = [f"lib/python{self.minor}/site-packages", f"lib64/python{self.minor}/site-packages"]
         names += [f"lib/python{self.minor}/dist-packages", "lib/python3/dist-packages"]
-        return [path for path in (os.path.join(prefix, name) for name in names) if os.path.isdir(path)]
+        return [path for path in (os.path.join(prefix, name) for name in names) if self._read.exists(path)]
+
+    def _settings(self, path: str) -> Optional[Dict[str, str]]:
+        """The settings in `pyvenv.cfg` of a virtual environment; None if there is none."""
+        if not self._read.exists(path):
+            return None
+        pairs = (line.partition("=") for line in self._read.text(path).splitlines())
+        return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+    def _minor(self, prefix: str) -> str:
+        """The minor version such as `3.11`: from the program's name, else from the directory beside it."""
+        for name in (os.path.basename(self._real), *reversed(self._read.listed(os.path.join(prefix, "lib")))):
+            match = _OF_DIRECTORY.match(name)
+            if match:
+                return match[1]
+        return "3"
 
     def fingerprint(self) -> List[object]:
-        """Changes whenever a package is added or removed or the interpreter is replaced. Costs a few `stat` calls."""
-        return [[path, _changed_ns(path)] for path in (self.python, self._real, *self.sites)]
+        """Changes whenever a package is added or removed or the interpreter is replaced. Costs a few calls of the system."""
+        entries = (os.path.join(site, name) for site in self.beside for name in self._read.listed(site))
+        notes = [os.path.join(entry, "PKG-INFO") for entry in entries if entry.endswith(".egg-info")]
+        return [[path, self._read.changed_ns(path)] for path in (self.python, self._real, *self.sites, *notes)]
 
     def version(self) -> str:
         """The version from the interpreter's headers, executable or library; else the minor version."""
-        header = _text(os.path.join(self._base, "include", f"python{self.minor}", "patchlevel.h"))
+        header = self._read.text(os.path.join(self._base, "include", f"python{self.minor}", "patchlevel.h"))
         match = _HEADER.search(header)
         if match:
             return match[1]
@@ -134,30 +165,13 @@ class Installation:
 
     def packages(self) -> Tuple[Dict[str, str], List[str]]:
         """(normalized name -> version, names of editable installs)."""
-        found: Dict[str, str] = {}
-        editable: List[str] = []
-        for site in self.sites:
-            for name in _listed(site):
-                said = _said(name)
-                if said is None or said[0] in found:
-                    continue
-                found[said[0]] = said[1]
-                if _is_editable(os.path.join(site, name)):
-                    editable.append(said[0])
-        return found, sorted(editable)
+        found = self._found()
+        return {one.name: one.version for one in found}, sorted(one.name for one in found if self._is_editable(one))
 
     def editable_sources(self) -> Dict[str, str]:
         """Normalized names of editable installs -> the directories that they were installed from."""
-        from urllib.parse import unquote  # noqa: PLC0415 - only a submit asks for this
-
-        found: Dict[str, str] = {}
-        for site in self.sites:
-            for name in _listed(site):
-                said = _said(name)
-                url = _URL.search(_text(os.path.join(site, name, "direct_url.json"))) if said is not None else None
-                if said is not None and url and _is_editable(os.path.join(site, name)):
-                    found.setdefault(said[0], unquote(url[1]))
-        return found
+        found = {one.name: self._source(one) for one in self._found() if self._is_editable(one)}
+        return {name: source for name, source in found.items() if source is not None}
 
     def built_from(self, editable: Collection[str]) -> Dict[str, str]:
         """Packages installed from a directory, a file or a repository -> what identifies their code; "" if nothing does.
@@ -165,39 +179,47 @@ class Installation:
         The code of an `editable` one is elsewhere. The same version of one from an index has the same code.
         """
         found: Dict[str, str] = {}
-        for site in self.sites:
-            for name in _listed(site):
-                said = _said(name)
-                if said is None or said[0] in found or said[0] in editable:
-                    continue
-                url = _text(os.path.join(site, name, "direct_url.json"))
-                commit = _COMMIT.search(url)
-                found[said[0]] = f"commit {commit[1][:_DIGITS]}" if commit else _files_digest(site, name) if url else _INDEX
-        return {name: told for name, told in found.items() if told != _INDEX}
+        for one in self._found():
+            told = self._read.direct_url(one.directory) if one.name not in editable else None
+            if told is not None:
+                found[one.name] = self._read.code_of(told, one.directory)
+        return found
+
+    def unnamed(self) -> List[str]:
+        """Directories that `.pth` files name and that have no metadata of a package: nothing tells what code is there."""
+        told = {*(os.path.dirname(one.directory) for one in self._found()), *self.editable_sources().values()}
+        return [path for path in dict.fromkeys(self.beside) if not any(_lies_in(path, place) for place in told)]
+
+    def unread(self) -> List[str]:
+        """What could not be read so far, the first few, with the reason: packages may be missing."""
+        return [f"{path} ({why})" for path, why in self._read.unread.items()][:_UNREAD_MAX]
+
+    def _is_editable(self, one: Installed) -> bool:
+        return one.developed or package_metadata.is_editable(self._read.direct_url(one.directory))
+
+    def _source(self, one: Installed) -> Optional[str]:
+        if one.developed:
+            return os.path.dirname(one.directory)
+        return package_metadata.source(self._read.direct_url(one.directory) or {})
+
+    def _found(self) -> List[Installed]:
+        """The packages that it imports, each once, in the order of its path."""
+        if self._packages is None:
+            found: Dict[str, Installed] = {}
+            for site in self.sites:
+                for one in self._read.installed(site, site in self.beside):
+                    found.setdefault(one.name, one)
+            self._packages = list(found.values())
+        return self._packages
 
     def torch(self, packages: Mapping[str, str]) -> Optional[Torch]:
-        """Versions of the installed torch, without importing it."""
+        """Versions of the installed torch, without importing it; None if there is none, or its build is not known."""
         if "torch" not in packages:
             return None
-        text = next(filter(None, (_text(os.path.join(site, "torch", "version.py")) for site in self.sites)), "")
-        return {"version": packages["torch"], "cuda": _assigned(text, "cuda"), "hip": _assigned(text, "hip")}
-
-
-def _minor(real: str, prefix: str) -> str:
-    """The minor version such as `3.11`: from the program's name, else from the directory beside it."""
-    for name in (os.path.basename(real), *sorted(_listed(os.path.join(prefix, "lib")), reverse=True)):
-        match = _OF_DIRECTORY.match(name)
-        if match:
-            return match[1]
-    return "3"
-
-
-def _settings(path: str) -> Optional[Dict[str, str]]:
-    """The settings in `pyvenv.cfg` of a virtual environment; None if there is none."""
-    if not os.path.isfile(path):
-        return None
-    pairs = (line.partition("=") for line in _text(path).splitlines())
-    return {name.strip().lower(): value.strip() for name, _, value in pairs}
+        lines = next(filter(None, (self._read.text(os.path.join(site, "torch", "version.py")) for site in self.sites)), "")
+        if not lines:
+            return None
+        return {"version": packages["torch"], "cuda": _assigned(lines, "cuda"), "hip": _assigned(lines, "hip")}
 
 
 def _version_in(path: str, minor: str) -> Optional[str]:
@@ -214,55 +236,10 @@ def _version_in(path: str, minor: str) -> Optional[str]:
     return None
 
 
-def _said(name: str) -> Optional[Tuple[str, str]]:
-    """(name, version) from the name of a metadata directory."""
-    stem, dot, ending = name.rpartition(".")
-    if not dot or ending not in ("dist-info", "egg-info"):
-        return None
-    if ending == "dist-info":
-        project, dash, version = stem.rpartition("-")
-    else:
-        match = _EGG.match(stem)
-        project, dash, version = (match[1], "-", match[2]) if match else ("", "", "")
-    return (_SEPARATORS.sub("-", project).lower(), version) if dash and project else None
+def _lies_in(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(f"{directory}/")
 
 
-def _is_editable(directory: str) -> bool:
-    return '"editable": true' in _text(os.path.join(directory, "direct_url.json"))
-
-
-def _files_digest(site: str, name: str) -> str:
-    """Of the digests of a package's files, as its installer recorded them; "" if it did not."""
-    import hashlib  # noqa: PLC0415 - few packages need it
-
-    rows = (line.split(",") for line in _text(os.path.join(site, name, "RECORD")).splitlines())
-    # What the installer itself writes names the environment: its notes, programs in `bin`, and compiled files without a digest.
-    own = sorted(",".join(row) for row in rows if len(row) > 1 and row[-2] and not row[0].startswith(("../", "/", f"{name}/")))
-    return f"files {hashlib.sha256(chr(10).join(own).encode()).hexdigest()[:_DIGITS]}" if own else ""
-
-
-def _listed(directory: str) -> List[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError:
-        return []
-
-
-def _changed_ns(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def _assigned(text: str, name: str) -> Optional[str]:
-    match = re.search(rf"^{name}\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+def _assigned(lines: str, name: str) -> Optional[str]:
+    match = re.search(rf"^{name}\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", lines, re.MULTILINE)
     return match[1] if match else None

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from trainmaster.wire.environment import Accelerator, Machine
 
 _NVML = "libnvidia-ml.so.1"
+_LOADED, _CARDS = "/proc/driver/nvidia/version", "/proc/driver/nvidia/gpus"  # the driver, and its devices by PCI address
+_PCI = "/sys/bus/pci/devices"
 _TEXT_BYTES = 96
 _CPUINFO_BYTES = 8192  # covers the first processor; the kernel generates the rest, which takes time
 _MODELS = ("model name", "Model", "cpu model", "uarch")
@@ -36,6 +38,32 @@ def describe() -> Machine:
         "driver_cuda": driver.cuda(),
         "devices": driver.devices(),
     }
+
+
+def fingerprint() -> List[object]:
+    """Changes with what `describe` tells and what can change without a restart. The driver itself is not asked.
+
+    It would take long to answer where it is loaded on demand, and every agent of the node needs this.
+    """
+    system = os.uname()
+    cards = [[card, _line(f"{_PCI}/{card}/device")] for card in _names(_CARDS)]
+    return [system.nodename, system.release, os.cpu_count(), os.sysconf("SC_PHYS_PAGES"), _line(_LOADED), cards]
+
+
+def _names(directory: str) -> List[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def _line(path: str) -> str:
+    """The first line of a file of the kernel; empty if it has none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
 
 
 def _libc() -> Optional[str]:

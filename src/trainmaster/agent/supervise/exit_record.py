@@ -80,6 +80,7 @@ def _shortened(ended: dict[str, Any]) -> bytes:
                 last = [line[:width] for line in rank["last_lines"][-lines:]]
                 shortened.append({**rank, "last_lines": last, "error": (rank["error"] or "")[:width] or None})
         few = {name: ended[name][-lines * 8 :] for name in ("staged", "kept", "not_kept", "warned", "bad")}
+        few["warned"] = [{name: told for name, told in one.items() if name != "data"} for one in few["warned"]]
         few["launch_lines"] = [line[:width] for line in ended["launch_lines"][-lines:]]
         data = json.dumps({**ended, **few, **ends}).encode()
         if len(data) <= ALLOCATED_BYTES:

@@ -80,6 +80,8 @@ def _environment(record: dict[str, Any] | None, name: str) -> list[str]:
         "devices": ", ".join(f"{one['index']}: {one['name']}" for one in machine["devices"]),
         "driver": driver or "",
         "packages": f"{len(record['packages'])}",
+        "not read": "; ".join(record.get("unread", ())),  # so packages may be missing
+        "other code": ", ".join(record.get("unnamed", ())),  # on the path of its Python
     }
     built = {package: f"  ({told or 'not from an index'})" for package, told in record.get("built_from", {}).items()}
     notes = built | dict.fromkeys(record["editable"], "  (in place: its code may have changed since)")

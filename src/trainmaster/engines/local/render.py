@@ -188,7 +188,9 @@ def run_identity(job: Job, site: Site) -> RunIdentity | None:
 
 def _data_launch(version: DataVersion) -> DataLaunch:
     known = version.digest if version.exact and version.digest is not None else ""
-    return DataLaunch(name=version.name, path=version.uri, stamp=version.stamp, digest=known, bytes=version.bytes)
+    return DataLaunch(
+        name=version.name, path=version.uri, stamp=version.stamp, digest=known, bytes=version.bytes, listing=version.listing
+    )
 
 
 def _roles(spec: JobSpec, origin: Origin, devices: tuple[int, ...], site: Site) -> list[RoleLaunch]:

@@ -14,7 +14,7 @@ from trainmaster.server.http.parameters import LONG_MAX
 _KNOWN = frozenset(field.name for field in fields(DataVersion))
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DOUBT_MAX = 500
-_HINT = "each is {name, uri, digest, exact, files, bytes, stamp, doubt}, for an entry of the spec's data"
+_HINT = "each is {name, uri, digest, exact, files, bytes, stamp, doubt, listing}, for an entry of the spec's data"
 
 
 def data_versions(value: Any, spec: JobSpec) -> tuple[DataVersion, ...]:
@@ -45,7 +45,10 @@ def _version(item: Mapping[str, Any], spec: JobSpec) -> DataVersion:
     stamp = item.get("stamp", "")
     if stamp != "" and not (isinstance(stamp, str) and _DIGEST.match(stamp)):
         raise UsageError(f"data: the stamp of {name} must be a SHA-256 in hexadecimal", _HINT)
+    listing = item.get("listing")
+    if listing not in (None, "") and not (isinstance(listing, str) and _DIGEST.match(listing)):
+        raise UsageError(f"data: the listing of {name} must be a SHA-256 in hexadecimal, or empty", _HINT)
     doubt = item.get("doubt", "")
     if not (isinstance(doubt, str) and len(doubt) <= _DOUBT_MAX and (doubt.isprintable() or not doubt)):
         raise UsageError(f"data: the doubt of {name} must be printable text of at most {_DOUBT_MAX} characters", _HINT)
-    return DataVersion(name, without_signature(uri), digest, exact and not doubt, *numbers, stamp, doubt)
+    return DataVersion(name, without_signature(uri), digest, exact and not doubt, *numbers, stamp, doubt, listing)

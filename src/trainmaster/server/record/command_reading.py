@@ -57,15 +57,19 @@ def doubts(record: EnvironmentRecord) -> Iterator[str]:
         yield "Python and packages: no Python was found for its command"
     elif not python.get("certain"):
         yield f"Python and packages: those of {python['path']} are recorded, and its command may start another Python"
+    for told in record.get("unread", ()):
+        yield f"packages: {redaction.text(told)} could not be read, so some may be missing in the record"
 
 
 def builds(record: EnvironmentRecord) -> Iterator[str]:
-    """Packages whose version alone does not identify their code."""
+    """Packages whose version alone does not identify their code, and code of no package."""
     if "built_from" not in record and record["packages"]:
         yield "packages from a directory or a repository: an older version recorded nothing but their version"
     for name, told in record.get("built_from", {}).items():
         if not told:
             yield f"package {name}: it is not from an index, and nothing but its version is recorded"
+    for path in record.get("unnamed", ()):
+        yield f"{redaction.text(path)}, to which a .pth file of its Python leads: nothing of it is recorded"
 
 
 def outside(job: Job, python: str | None = None) -> list[tuple[str, str]]:

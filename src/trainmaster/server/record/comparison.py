@@ -18,6 +18,7 @@ from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NAMES_MAX, TEXT_MAX, Metric
 from trainmaster.server.record.command_reading import BY_ITSELF
 from trainmaster.server.record.curves import Curves
+from trainmaster.server.record.data_seen import doubted
 from trainmaster.server.record.differences import NO_COPY, Compared, Run, compare
 from trainmaster.server.record.divergence import compared
 from trainmaster.server.record.not_compared import not_compared
@@ -28,6 +29,7 @@ from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import STORES
 from trainmaster.server.schemas import described, record_schemas
 from trainmaster.server.views.lookup import find_each
+from trainmaster.server.views.resources import all_attempts
 from trainmaster.wire.code import Tree
 from trainmaster.wire.environment import EnvironmentRecord
 from trainmaster.wire.names import SYSTEM
@@ -72,7 +74,7 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     answer = {
         "jobs": [_run_view(job) for job in jobs],
         **_fields(compare(runs, query.all)),
-        "not_compared": [*not_compared(jobs, records), BY_ITSELF],
+        "not_compared": [*not_compared(jobs, records, _data_doubts(services, jobs)), BY_ITSELF],
         "metrics": [
             {**_ranking_view(one), "diverged": compared(services.metrics, ids, last, one.name)}
             for one in stand
@@ -119,6 +121,10 @@ def _runs(services: Services, jobs: Sequence[Job]) -> list[Run]:
                 records[name] = recorded(services, name)
         runs.append(Run(job, tuple(records[name] for name in names), trees[job.code.digest]))
     return runs
+
+
+def _data_doubts(services: Services, jobs: Sequence[Job]) -> dict[str, dict[str, str]]:
+    return {job.id: doubted(job, all_attempts(job, services.events.attempts(job.id))) for job in jobs if job.data}
 
 
 def _tree(services: Services, digest: str | None) -> Tree | str:

@@ -13,6 +13,7 @@ from typing import Any
 from trainmaster.model import redaction
 from trainmaster.model.job import Job
 from trainmaster.model.options.placeholders import unread
+from trainmaster.model.spec import DataVersion
 from trainmaster.wire.code import Tree
 from trainmaster.wire.environment import UNNAMED, EnvironmentRecord, Machine
 
@@ -23,6 +24,7 @@ _NOT_RUN = "it has not run"
 _GIVEN = ("params", "recorded")  # sections whose null is a value, and another thing than none
 _MISSING = object()
 _NULL = "(null)"  # how it is shown
+_NOT_WHOLE = "some could not be read"
 _DIGEST_SHOWN = 12
 _NUMBERED = re.compile(r"(?<=python)[\d.]+$")  # the version in an interpreter's name
 
@@ -119,7 +121,7 @@ def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | str]]:
         "start": [_start(run.job) for run in runs],
         "code": [_code(run.job) for run in runs],
         "files": [_files(run.tree) for run in runs],
-        "data": [_data(run.job) for run in runs],
+        "data": _all_data([run.job for run in runs]),
         "python": [_python(record) for record in records],
         "packages": _all_packages(records),
         "hardware": [_hardware(run) for run in runs],
@@ -209,8 +211,15 @@ def _content(entry: Mapping[str, Any]) -> str:
     return str(entry["sha256"])[:_DIGEST_SHOWN] + (" executable" if entry["mode"] & 0o100 else "")
 
 
-def _data(job: Job) -> dict[str, Any]:
-    return {one.name: f"{one.uri} {(one.digest or 'not looked at')[:_DIGEST_SHOWN]}" for one in job.data}
+def _all_data(jobs: Sequence[Job]) -> list[Mapping[str, Any] | str]:
+    """What is there besides files counts for an entry only if all jobs recorded it: otherwise it is not known to differ."""
+    unlisted = {one.name for job in jobs for one in job.data if one.listing is None}
+    return [{one.name: _version(one, one.name not in unlisted) for one in job.data} for job in jobs]
+
+
+def _version(one: DataVersion, listed: bool) -> str:
+    beside = f", besides files {one.listing[:_DIGEST_SHOWN]}" if listed and one.listing else ""
+    return f"{one.uri} {(one.digest or 'not looked at')[:_DIGEST_SHOWN]}{beside}"
 
 
 def _python(record: EnvironmentRecord | str) -> dict[str, Any] | str:
@@ -231,9 +240,10 @@ def _built_for(cuda: str | None, hip: str | None) -> str:
 def _all_packages(records: Sequence[EnvironmentRecord | str]) -> list[Mapping[str, Any] | str]:
     """What identifies the code of one version counts only if all records have it: otherwise it is not known to differ."""
     known = all("built_from" in record for record in records if not isinstance(record, str))
+    whole = [_NOT_WHOLE if not isinstance(record, str) and record.get("unread") else record for record in records]
     return [
         record if isinstance(record, str) else _packages(record, record.get("built_from", {}) if known else {})
-        for record in records
+        for record in whole
     ]
 
 

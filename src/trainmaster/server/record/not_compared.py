@@ -6,22 +6,29 @@ from types import MappingProxyType
 from trainmaster.model.job import Job
 from trainmaster.model.redaction import is_secret_variable, text
 from trainmaster.server.record.command_reading import unrecorded
+from trainmaster.server.record.data_seen import NO_FILES
 from trainmaster.wire.environment import EnvironmentRecord
-from trainmaster.wire.names import DATA_CHANGED
 
 _NAMED_MAX = 3
 
 
-def not_compared(jobs: Sequence[Job], records: Mapping[str, EnvironmentRecord] = MappingProxyType({})) -> list[str]:
-    """Each as a clause with its reason: `data train of a-1: it is at a URL`. `records`: id -> what its attempt ran in."""
+def not_compared(
+    jobs: Sequence[Job],
+    records: Mapping[str, EnvironmentRecord] = MappingProxyType({}),
+    doubts: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> list[str]:
+    """Each as a clause with its reason: `data train of a-1: it is at a URL`.
+
+    `records`: id -> what its attempt ran in. `doubts`: id -> what is doubted of its data (`data_seen`).
+    """
     found: dict[str, list[str]] = {}
     for job in jobs:
-        for what in _of(job, records.get(job.id)):
+        for what in _of(job, records.get(job.id), doubts.get(job.id, {})):
             found.setdefault(what, []).append(job.id)
     return [_among(what, ids, len(jobs)) for what, ids in found.items()]
 
 
-def _of(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
+def _of(job: Job, record: EnvironmentRecord | None, doubts: Mapping[str, str]) -> Iterator[str]:
     if job.code.linked:
         yield "files that were linked to the work directory, not copied"
     if job.code.in_place and job.origin.git_diff_cut:
@@ -35,9 +42,9 @@ def _of(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
         elif not version.exact:
             why = version.doubt or "it is large or cannot be read whole"
             yield f"data {name}: only names, sizes and times are compared, because {why}"
-    for trouble in job.troubles:
-        if trouble.topic == DATA_CHANGED:
-            yield f"data: {trouble.text}"
+        if version is not None and version.digest is not None and version.listing is None:
+            yield f"data {name}: {NO_FILES} were not recorded"
+    yield from (f"data {name}: {doubt}" for name, doubt in doubts.items())
     for name, place in job.origin.editable.items():
         kept = ": nothing of it is recorded" if job.code.in_place else " and not from the copy"
         yield f"package {name}, imported from {text(place)}{kept}"

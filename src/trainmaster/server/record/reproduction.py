@@ -5,7 +5,6 @@ machine, which is where its engine runs jobs.
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,13 +14,12 @@ from trainmaster.model import redaction
 from trainmaster.model.job import Job
 from trainmaster.model.spec import DataVersion
 from trainmaster.server.record.command_reading import BY_ITSELF, unrecorded
+from trainmaster.server.record.data_seen import NO_FILES, doubted
 from trainmaster.server.record.provenance import recorded
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.views.resources import all_attempts
 from trainmaster.wire.environment import EnvironmentRecord
-from trainmaster.wire.names import DATA_CHANGED
 
-_WORD = re.compile(r"[\w-]+")
 _PACKAGES = 10  # packages listed by name
 _MACHINE = (("host", "host"), ("cpu", "processor"), ("kernel", "kernel"), ("driver", "driver"), ("libc", "C library"))
 
@@ -32,23 +30,22 @@ def comparison(api: Runtime, job: Job, data: Sequence[DataVersion]) -> dict[str,
     attempts = all_attempts(job, api.services.events.attempts(job.id))
     ran = next((one for one in reversed(attempts) if one.nodes[0].environment is not None), None)
     record = recorded(api.services, ran.nodes[0].environment if ran is not None else None)
-    known = None if isinstance(record, str) else record
-    unequal = [*_unequal_job(job, known), *unequal_data(job, data), *_unequal_environment(record, variables)]
+    known, doubts = None if isinstance(record, str) else record, doubted(job, attempts)
+    unequal = [*_unequal_job(job, known), *unequal_data(job, data, doubts), *_unequal_environment(record, variables)]
     if ran is not None and ran is not attempts[-1]:
         last, earlier = attempts[-1].number, ran.number
         unequal.append(f"environment: nothing is recorded of attempt {last}, so that of attempt {earlier} was compared")
-    return {"equal": list(_held(job, data)), "unequal": [*unequal, BY_ITSELF]}
+    return {"equal": list(_held(job, equal_data(job, data, doubts))), "unequal": [*unequal, BY_ITSELF]}
 
 
-def _held(job: Job, data: Sequence[DataVersion]) -> Iterator[str]:
+def _held(job: Job, data: Sequence[str]) -> Iterator[str]:
     """What the new job shares with the original, by content."""
     if job.code.digest is not None:
         commit = f" (git {job.origin.git_commit[:8]})" if job.origin.git_commit else ""
         yield f"code {job.code.digest[:12]}{commit}"
     yield "spec"
-    held = equal_data(job, data)
-    if held:
-        yield f"data {', '.join(held)}"
+    if data:
+        yield f"data {', '.join(data)}"
     if job.spec.params:
         yield "parameters " + ", ".join(f"{name}={value}" for name, value in redaction.values(job.spec.params).items())
     if job.lineage is not None and job.lineage.checkpoint is not None:
@@ -74,18 +71,19 @@ def _unequal_job(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
         yield f"course: {job.id} was restarted {times}; this job is only if something breaks"
 
 
-def equal_data(job: Job, now: Sequence[DataVersion]) -> list[str]:
-    """Names of the data whose bytes are those that the job read, as far as is known."""
-    doubted = _doubted(job)
-    return [version.name for version in job.data if version.exact and version in now and version.name not in doubted]
+def equal_data(job: Job, now: Sequence[DataVersion], doubts: Mapping[str, str]) -> list[str]:
+    """Names of the data whose files and directories are those that the job read. `doubts`: of `data_seen`."""
+    current = {version.name: version for version in now}
+    proven = [one for one in job.data if one.exact and one == current.get(one.name) and one.name not in doubts]
+    return [one.name for one in proven if one.listing is not None and one.listing == current[one.name].listing]
 
 
-def unequal_data(job: Job, now: Sequence[DataVersion]) -> Iterator[str]:
-    """Data that changed, or that cannot be compared."""
-    known, doubted = {version.name: version for version in now}, _doubted(job)
+def unequal_data(job: Job, now: Sequence[DataVersion], doubts: Mapping[str, str]) -> Iterator[str]:
+    """Data that changed, or that cannot be compared. `doubts`: of `data_seen`."""
+    known = {version.name: version for version in now}
     for name in job.spec.data:
-        if name in doubted:
-            yield f"data {name}: {job.id} may have read another version than the one recorded: {doubted[name]}"
+        if name in doubts:
+            yield f"data {name}: {job.id} may have read another version than the one recorded: {doubts[name]}"
         then = next((version for version in job.data if version.name == name), None)
         current = known.get(name)
         if then is None or then.digest is None:
@@ -96,20 +94,19 @@ def unequal_data(job: Job, now: Sequence[DataVersion]) -> Iterator[str]:
             yield f"data {name}: version {then.digest[:12]}, and the present one is not known here{doubt}"
         elif then.digest != current.digest:
             yield f"data {name}: version {then.digest[:12]}, now {current.digest[:12]}"
-        elif not (then.exact and current.exact):
-            doubt = then.doubt or current.doubt or "it is too large to compare its bytes"
-            yield f"data {name}: names, sizes and times of what was looked at are equal; {doubt}"
+        else:
+            yield from _beside_digests(then, current)
 
 
-def _doubted(job: Job) -> dict[str, str]:
-    """Data that an attempt found changed or could not read, so that its recorded version may not be what was read -> why."""
-    found: dict[str, str] = {}
-    for trouble in job.troubles:
-        if trouble.topic == DATA_CHANGED:
-            # A later attempt's warning replaces that of an earlier one, which may have named other data.
-            named = _WORD.findall(trouble.text) if trouble.attempt == 1 else job.spec.data
-            found.update((name, trouble.text) for name in job.spec.data if name in named)
-    return found
+def _beside_digests(then: DataVersion, now: DataVersion) -> Iterator[str]:
+    """What equal digests do not prove."""
+    if not (then.exact and now.exact):
+        doubt = then.doubt or now.doubt or "it is too large to compare its bytes"
+        yield f"data {then.name}: names, sizes and times of the files that were looked at are equal; {doubt}"
+    if then.listing is None or now.listing is None:
+        yield f"data {then.name}: {NO_FILES} were not recorded, so only its files are compared"
+    elif then.listing != now.listing:
+        yield f"data {then.name}: {NO_FILES} differ"
 
 
 def _unequal_environment(then: EnvironmentRecord | str, variables: Mapping[str, str]) -> Iterator[str]:
@@ -139,6 +136,11 @@ def _unequal_python(then: EnvironmentRecord, variables: Mapping[str, str]) -> It
     if found.version() != python["version"]:
         yield f"Python: {python['version']}, now {found.version()}"
     built = (then["built_from"], found.built_from(editable)) if "built_from" in then else ({}, {})
+    unread = found.unread()
+    if unread:
+        yield f"packages: {unread[0]} cannot be read now, so they cannot be compared"
+    if unread or then.get("unread"):
+        return
     before, now = _identified(then["packages"], built[0]), _identified(packages, built[1])
     differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     for name in differing[:_PACKAGES]:

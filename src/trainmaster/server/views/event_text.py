@@ -10,6 +10,7 @@ from trainmaster.model.job import Outcome
 from trainmaster.model.progress import Progress
 from trainmaster.ports.store import Recorded, Unread
 from trainmaster.scheduling.words import length, summed
+from trainmaster.wire.data import CHANGED, SAME
 from trainmaster.wire.names import STALLED
 
 
@@ -80,8 +81,10 @@ def sentence(event: ev.Event) -> str:
             return f"kept {artifact.path} ({artifact.bytes} bytes)"
         case ev.NotKept(what=what, name=name, why=why):
             return f"{what} {name} was not kept: {why}"
-        case ev.Warned(_, index, topic, text):
+        case ev.Warned(_, index, topic, text, data=data):
             teller = "" if index < 0 else f"n{index}: "
+            if data and not text:
+                return teller + "; ".join(_data_seen(data))
             return teller + (text or ("its ranks go on" if topic == STALLED else f"over: trouble with {topic}"))
         case ev.RunDataLogged(params=params, tags=tags):
             return f"logged {_names('parameter', params)}{' and ' if params and tags else ''}{_names('tag', tags)}"
@@ -108,6 +111,14 @@ def sentence(event: ev.Event) -> str:
         case ev.Planned(placed=placed):
             return f"placed {', '.join(placed)}" if placed else "planned"
     return _attempt_sentence(event)
+
+
+def _data_seen(data: Mapping[str, str]) -> Iterator[str]:
+    """For example `data as at the submit: train, valid`."""
+    told = {SAME: "data as at the submit", CHANGED: "data changed since the submit"}
+    for result in dict.fromkeys(data.values()):
+        names = ", ".join(name for name, one in data.items() if one == result)
+        yield f"{told.get(result, 'data that may have changed since the submit')}: {names}"
 
 
 def _changes(event: ev.Updated) -> Iterator[str]:

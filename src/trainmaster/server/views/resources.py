@@ -161,7 +161,7 @@ def stalled(job: Job) -> str | None:
 def data_view(job: Job) -> list[View]:
     """The versions of the job's data at submit."""
     views = [{**asdict(version), "uri": redaction.text(version.uri)} for version in job.data]
-    return [{name: value for name, value in view.items() if name != "stamp"} for view in views]
+    return [{name: value for name, value in view.items() if name not in ("stamp", "listing")} for view in views]
 
 
 def lineage_view(lineage: Lineage | None) -> dict[str, Any] | None:
