@@ -53,7 +53,7 @@ async def begin(request: Request, ref: Ref) -> bodies.Json:
     node, order = _order(job, attempt, body)
     what = "(stacks)" if order.get("stacks") else " ".join(redaction.command(order["command"]))[:_RECORDED_MAX]
     record = RecordCommand(job.id, attempt.number, user, what, node, order.get("rank"), order.get("role"))
-    await api.accept([NewRow(f"RecordCommand:{job.id}:{user}:{idempotency_key(request)}", record, time.time())])
+    await api.commands.accept([NewRow(f"RecordCommand:{job.id}:{user}:{idempotency_key(request)}", record, time.time())])
     session = api.execs.begin(attempt.key(job.id, node), user, order)
     api.notifier.notify(job.id)
     host = attempt.allocation.shares[node].node
@@ -78,7 +78,8 @@ async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: 
             api.execs.notifier.notify(id)  # the buffer has room again
             signal.clear()
             if not chunks and result is None:
-                _notice_loss(await api.job(session.key.job), session)  # the last output and the result may arrive meanwhile
+                # the last output and the result may arrive meanwhile
+                _notice_loss(await api.recorded.job(session.key.job), session)
             left_s = deadline_s - time.monotonic()
             if chunks or result is not None or left_s <= 0 or api.notifier.closing:
                 told = [{"stream": chunk.stream, "data": chunk.data} for chunk in chunks]
