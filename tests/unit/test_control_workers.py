@@ -170,9 +170,9 @@ def test_a_delete_that_hangs_holds_up_neither_the_tick_nor_a_stop(tmp_path: Path
     assert begun.wait(20.0)
     runner.run([Stop(KEY, 0.0), DeleteCheckpoint("train-1", "0001-0")], World())
     deadline(lambda: runner.collect() or not runner._stopping, "the stop to be done")  # type: ignore[func-returns-value]
-    assert runner.deleted == []
+    assert runner.removals.deleted == []
     goes_on.set()
-    deadline(lambda: runner.collect() or len(runner.deleted) == 4, "each delete to be done once")  # type: ignore[func-returns-value]
+    deadline(lambda: runner.collect() or len(runner.removals.deleted) == 4, "each delete to be done once")  # type: ignore[func-returns-value]
 
 
 def test_a_stop_overtakes_a_launch_that_has_not_begun(tmp_path: Path) -> None:

@@ -130,9 +130,9 @@ class ControlLoop:
         self.runner.collect()
         cursor = self.world.inbox_cursor
         seen = self._look(now_s)  # before the inbox is read: all accepted reports of an agent seen dead are then in it
-        for effect in self.runner.deleted:  # before the inbox: a request for a deleted checkpoint must be refused
+        for effect in self.runner.removals.deleted:  # before the inbox: a request for a deleted checkpoint must be refused
             batch.record(effect.job, CheckpointDeleted(effect.checkpoint))
-        for clear, size in self.runner.cleared:
+        for clear, size in self.runner.removals.cleared:
             batch.record(clear.job, BytesRemoved(clear.kind, size))
         rows = self.inbox.drain(cursor, DRAIN)
         for row in rows:
@@ -149,11 +149,10 @@ class ControlLoop:
         self._plan(batch)
         if not self._commit(batch, cursor):
             return BEAT_S
-        self.runner.failed_launches, self.runner.deleted, self.runner.cleared = [], [], []  # committed
+        self.runner.forget_results()
         self.runner.run(batch.effects + repeated, self.world)
         self.probe = self.probe or len(rows) == DRAIN  # the observation was not used
-        news = self.runner.failed_launches or self.runner.deleted or self.runner.cleared
-        if (self.probe and self._looking is None) or news:
+        if (self.probe and self._looking is None) or self.runner.has_results():
             return 0.0
         return self._next_wait_s(now_s, limit_s)
 
