@@ -13,7 +13,7 @@ from waiting import deadline
 
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.control.effect_runner import EffectRunner
-from trainmaster.control.loop import ControlLoop
+from trainmaster.control.loop import ControlLoop, Recorder
 from trainmaster.control.workers import THREADS, Lane, Threads, Workers
 from trainmaster.control.world import World
 from trainmaster.engines.local import leftovers
@@ -81,7 +81,7 @@ class Server:
         self.inbox, self.events = SqlInbox(self.home.inbox_db), SqlEventStore(self.home.events_db)
         self.engine = Stuck(self.clock)
         runner = EffectRunner(self.engine, FsBlobs(self.home.blobs), str, self.workers)
-        self.loop = ControlLoop(self.events, self.inbox, runner, self.clock, lambda: None, Random(1))
+        self.loop = ControlLoop(Recorder(self.events, lambda: None), self.inbox, runner, self.clock, Random(1))
         self.loop.load()
 
     def ask(self, *commands: Command) -> None:

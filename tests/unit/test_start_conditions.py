@@ -196,8 +196,8 @@ def test_what_waits_costs_a_tick_nothing(server: Server) -> None:
     server.ask(*(SubmitJob("", SPEC, Origin(), CodeCopy(), start=start) for _ in range(300)))
     server.tick()
     looked: list[str] = []
-    known = server.loop.events.job
-    server.loop.events.job = lambda id: looked.append(id) or known(id)  # type: ignore[assignment, method-assign, func-returns-value]
+    known = server.loop.recorder.events.job
+    server.loop.recorder.events.job = lambda id: looked.append(id) or known(id)  # type: ignore[assignment, method-assign, func-returns-value]
     gate = server.loop.world.gate
     for _ in range(5):
         server.tick()

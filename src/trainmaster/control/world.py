@@ -20,7 +20,8 @@ from trainmaster.model.events import (
     Noted,
     Submitted,
 )
-from trainmaster.model.job import Job, State
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job, NodePhase, State
 from trainmaster.model.ledger import Entry
 from trainmaster.model.nodes import Allocation, Node
 from trainmaster.ports.store import Live, NewEvent, forgotten
@@ -155,6 +156,15 @@ class World:
         jobs = (job for job in self.jobs.values() if not job.state.ended and (job.attempt is not None or not begun))
         lineages = (job.lineage for job in jobs)
         return {(one.owner or one.job, one.checkpoint.id) for one in lineages if one is not None and one.checkpoint is not None}
+
+    def live_keys(self) -> list[AgentKey]:
+        """The agents of all current attempts that have not ended."""
+        keys: list[AgentKey] = []
+        for job_id in self.held:
+            attempt = self.jobs[job_id].attempt
+            if attempt is not None:
+                keys += [attempt.key(job_id, i) for i, n in enumerate(attempt.nodes) if n.phase is not NodePhase.ENDED]
+        return keys
 
     def apply_windows(self, now_s: float) -> None:
         """Rebuild the sites if a maintenance window has begun or ended."""
