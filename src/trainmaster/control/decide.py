@@ -142,7 +142,7 @@ def enforce_limits(batch: Batch, looked: bool, contact: Contact | None = None) -
     """
     reported_by_s = (contact or Contact()).reported_by_s()
     soonest: float | None = None
-    for job_id in list(batch.world.held):
+    for job_id in list(batch.world.workload.running):
         job = batch.world.jobs[job_id]
         starting = job.state is State.STARTING
         left_s = start_left_s(job, batch.now_s) if starting else time_left_s(job, batch.now_s)
@@ -190,7 +190,7 @@ class Planner:
 
     def plan(self, batch: Batch, clock: Clock) -> None:
         """Record a plan if jobs wait and anything has changed since the last one."""
-        if batch.world.waiting and (self.queue_changed or batch.events):
+        if batch.world.workload.waiting and (self.queue_changed or batch.events):
             began_s = clock.now_s()
             self.carry = plan(batch, self.choose(batch.world.rules), self.carry, self.depth)
             self._adapt_depth(clock.now_s() - began_s)
@@ -222,7 +222,7 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
         _warn_older_start(batch, job, number)
         placed.append(f"{job.id}.{number}")
     handed = _hand_over(batch, decided.handovers, nodes)
-    for task in list(batch.world.waiting.values()):
+    for task in list(batch.world.workload.waiting.values()):
         if task.not_before_s > snapshot.now_s:
             continue  # its reason already says so
         text = handed.get(task.id) or decided.reason(task, snapshot.now_s).text
@@ -250,8 +250,8 @@ def clear_windows(batch: Batch) -> None:
     """Evict jobs on nodes whose maintenance has begun. They resume elsewhere from their last checkpoint."""
     now_s = batch.now_s
     batch.world.apply_windows(now_s)
-    sites = batch.world.sites
-    for id, run in list(batch.world.running.items()):
+    sites = batch.world.sites.all
+    for id, run in list(batch.world.workload.running.items()):
         left = [sites[node].name for node in run.grant.nodes if node >= 0 and sites[node].cell.closes_s <= now_s]
         if left and not run.stopping:
             batch.record(id, StopOrdered(StopFor.EVICT, f"maintenance of {', '.join(left)}"))
@@ -268,10 +268,10 @@ def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, .
     """Stop the victims of each handover and reserve their nodes. Returns the waiting reason of each preempting job."""
     reasons = {}
     for one in handovers:
-        choice = batch.world.waiting[one.job].kind.choice_of(one.grant.ask)
+        choice = batch.world.workload.waiting[one.job].kind.choice_of(one.grant.ask)
         batch.record(one.job, Promised(allocation(one.grant, nodes, choice), one.victims, one.shrunk))
         for victim in one.victims:
-            if not batch.world.running[victim].stopping:
+            if not batch.world.workload.running[victim].stopping:
                 batch.record(victim, stop_of(one, victim))
         reasons[one.job] = given_up(one.victims, one.shrunk)
     return reasons

@@ -196,7 +196,7 @@ class ControlLoop:
         beat = self.watch.beat(batch.now_s)
         if beat:
             self.planner.queue_changed = True  # a back-off ends without an event
-        jobs: Iterable[Job] = self.world.jobs.values() if beat else (self.world.jobs[id] for id in self.world.held)
+        jobs: Iterable[Job] = self.world.jobs.values() if beat else (self.world.jobs[id] for id in self.world.workload.running)
         if not self.watch.repeats(seen is not None, beat):
             return []
         absent = {key for key, o in (seen or {}).items() if o.phase is Phase.ABSENT}
@@ -220,7 +220,7 @@ class ControlLoop:
         begin_s = self.world.gate.next_begin_s()
         if begin_s is not None:
             waits.append(begin_s - now_s)
-        due = [turn_s - now_s for task in self.world.waiting.values() for turn_s in task.turns_s if turn_s > now_s]
+        due = [turn_s - now_s for task in self.world.workload.waiting.values() for turn_s in task.turns_s if turn_s > now_s]
         if due:
             waits.append(min(due))
             self.planner.queue_changed = True

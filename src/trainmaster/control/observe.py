@@ -188,10 +188,11 @@ def set_node_state(batch: Batch, name: str, event: ev.NodeStateSet) -> None:
     batch.record_cluster(event)
     if event.state is not NodeState.LOST:
         return
-    for job_id, allocation in list(batch.world.held.items()):
+    for job_id in list(batch.world.workload.running):
         attempt = batch.world.jobs[job_id].attempt
-        for index, share in enumerate(allocation.shares):
-            if share.node == name and attempt is not None:
+        assert attempt is not None
+        for index, share in enumerate(attempt.allocation.shares):
+            if share.node == name:
                 said = f"{name} was declared lost by {event.by}" + (f": {event.reason}" if event.reason else "")
                 batch.record(job_id, ev.NodeLost(attempt.number, index, said, declared=True))
 

@@ -38,7 +38,7 @@ def log_problems(
     found += [f"{key} was started {n} times" for key, n in engine.starts.items() if n > 1]
     if fresh != world:
         found.append("the world in memory differs from a fresh load")
-    if fresh.ended != folded(events.events(0, _ALL)).ended:
+    if fresh.past != folded(events.events(0, _ALL)).past:
         found.append("what is remembered of jobs that are over is not what the events say")
     return found + life_problems(events.events(0, _ALL), engine.truth)
 
