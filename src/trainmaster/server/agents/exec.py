@@ -22,7 +22,7 @@ from trainmaster.server.http.idempotency import idempotency_key
 from trainmaster.server.http.parameters import COMMAND_MAX, INPUT_MAX, NUMBER_MAX, SIDE_MAX, Number, Ref, Wait
 from trainmaster.server.http.permissions import check_own
 from trainmaster.server.runtime import limits, runtime
-from trainmaster.server.runtime.exec_sessions import BUFFER_MAX_BYTES, Session
+from trainmaster.server.runtime.exec_sessions import Session
 from trainmaster.server.schemas import actions, described
 from trainmaster.server.views.lookup import find
 from trainmaster.wire.messages import Order, Terminal
@@ -74,7 +74,7 @@ async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: 
     with api.execs.notifier.subscribe(id) as signal:
         while True:
             signal.clear()
-            chunks, result = session.output_after(after), session.result
+            chunks, result = session.output.after(after), session.result
             api.execs.notifier.notify(id)  # the buffer has room again
             signal.clear()
             if not chunks and result is None:
@@ -105,9 +105,9 @@ async def give(request: Request, ref: Ref, id: Id) -> bodies.Json:
         data = base64.b64decode(bodies.text(body, "data", "", INPUT_MAX) or "", validate=True)
     except binascii.Error as error:
         raise UsageError(f"data is not base64: {error}") from error
-    if not await _wait_until(api, session, lambda: len(session.input) <= BUFFER_MAX_BYTES):
+    if not await _wait_until(api, session, lambda: not session.input.is_full):
         return bodies.Json({"taken": False}, 202)
-    session.add_input(data, body.get("end") is True)
+    session.input.add(data, body.get("end") is True)
     api.execs.notifier.notify(id)
     return bodies.Json({"taken": True}, 202)
 
@@ -151,13 +151,13 @@ async def agent_output(request: Request) -> bodies.Json:
     number, chunks = body.get("n"), body.get("chunks")
     if not isinstance(number, int) or not isinstance(chunks, list) or not all(map(_is_chunk, chunks)):
         raise UsageError("n must be a number and chunks a list of [stream, text]")
-    if number <= session.messages:
+    output = session.output
+    if number <= output.messages:
         return bodies.Json({"taken": True})
-    if chunks and not await _wait_until(api, session, lambda: session.size <= BUFFER_MAX_BYTES or number <= session.messages):
+    if chunks and not await _wait_until(api, session, lambda: not output.is_full or number <= output.messages):
         return bodies.Json({"taken": False})
-    if number > session.messages:
-        session.messages = number
-        session.add_output([(1 if stream == 1 else 2, data) for stream, data in chunks])
+    if number > output.messages:
+        output.add(number, [(1 if stream == 1 else 2, data) for stream, data in chunks])
         if isinstance(body.get("over"), dict):
             session.result = {name: body["over"].get(name) for name in ("exit_code", "signal", "error", "with_attempt")}
     api.execs.notifier.notify(session.id)
@@ -174,12 +174,10 @@ async def agent_input(request: Request) -> bodies.Json:
     offset = body.get("offset")
     if not isinstance(offset, int) or offset < 0:
         raise UsageError("offset must be a number")
-    await _wait_until(
-        api, session, lambda: bool(session.input_from(offset)) or session.input_ended or session.result is not None
-    )
-    data = session.input_from(offset)[:_INPUT_MAX_BYTES]
-    all_read = offset + len(data) >= session.input_offset + len(session.input)
-    ended = session.result is not None or (session.input_ended and all_read)
+    typed = session.input
+    await _wait_until(api, session, lambda: bool(typed.after(offset)) or typed.is_closed or session.result is not None)
+    data = typed.after(offset)[:_INPUT_MAX_BYTES]
+    ended = session.result is not None or typed.ends_at(offset + len(data))
     api.execs.notifier.notify(session.id)
     return bodies.Json({"data": base64.b64encode(data).decode(), "ended": ended})
 
