@@ -143,7 +143,7 @@ def test_a_verb_of_the_engine_that_hangs_holds_up_no_tick(verb: str, tmp_path: P
     server = Server(Home(tmp_path), Threads(woken.set))
     server.submit()
     server.tick()
-    server.tick_until(lambda: KEY in server.engine.starts, "the first job to be launched")
+    server.tick_until(lambda: KEY in server.engine.truth.starts, "the first job to be launched")
     server.engine.stuck, server.engine.goes_on = {verb}, threading.Event()
     server.ask(CancelJob("train-1", "ann", grace_s=0.0))
     server.submit()
@@ -152,7 +152,7 @@ def test_a_verb_of_the_engine_that_hangs_holds_up_no_tick(verb: str, tmp_path: P
     assert server.state("train-2") in (State.STARTING, State.RUNNING)
     server.engine.goes_on.set()
     server.tick_until(lambda: server.state() is State.CANCELLED, "the cancelled job to end")
-    server.tick_until(lambda: server.engine.starts.get(OTHER) == 1, "the other one to be launched")
+    server.tick_until(lambda: server.engine.truth.starts.get(OTHER) == 1, "the other one to be launched")
 
 
 def test_a_delete_that_hangs_holds_up_neither_the_tick_nor_a_stop(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_stop_overtakes_a_launch_that_has_not_begun(tmp_path: Path) -> None:
     for _ in range(3):
         server.tick()
         workers.work()
-    assert server.engine.starts == {}
+    assert server.engine.truth.starts == {}
     assert server.state() is State.CANCELLED
 
 
@@ -211,7 +211,7 @@ def test_a_look_that_began_before_a_launch_proves_nothing_of_it(tmp_path: Path) 
         workers.work()
         server.tick()
     assert server.state() is State.RUNNING
-    assert server.engine.starts == {KEY: 1}
+    assert server.engine.truth.starts == {KEY: 1}
 
 
 def test_of_one_key_one_launch_and_one_stop_are_on_their_way(tmp_path: Path) -> None:
