@@ -27,7 +27,7 @@ from trainmaster.control import charging, clock_steps
 from trainmaster.control.clock import SteadyClock
 from trainmaster.control.disk_watch import DiskWatch
 from trainmaster.control.effect_runner import EffectRunner
-from trainmaster.control.loop import ControlLoop
+from trainmaster.control.loop import ControlLoop, Recorder
 from trainmaster.control.wakeup import DatagramWaker, poke
 from trainmaster.control.workers import Threads
 from trainmaster.engines.local.engine import LocalEngine
@@ -238,7 +238,7 @@ def _build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
 
     def agent_ended() -> None:
         for loop in loops:
-            loop.probe = True
+            loop.watch.probe = True
         waker.wake()
 
     engine = LocalEngine(home, replace(_settings(home), server=server_id(home)), agent_ended)
@@ -246,9 +246,9 @@ def _build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
     api_socket = home.socket("api.wake")
     clock = SteadyClock(events.load_live().last_now_s, home.root / "clock.json", partial(clock_steps.is_recorded, events))
     inbox = SqlInbox(home.inbox_db, read_only=True)
-    loop = ControlLoop(events, inbox, runner, clock, lambda: poke(api_socket), Random())
-    loop.steps, loop.heard = clock, partial(last_heard, home)
-    loop.disk_watch = DiskWatch(kept, workers, str(home.root))
+    recorder = Recorder(events, lambda: poke(api_socket), DiskWatch(kept, workers, str(home.root)))
+    loop = ControlLoop(recorder, inbox, runner, clock, Random())
+    loop.steps, loop.contact.heard = clock, partial(last_heard, home)
     loops.append(loop)
     return loop
 

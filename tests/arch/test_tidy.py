@@ -23,7 +23,7 @@ MAY_CATCH_ALL = {  # the loop and the entry points: the last place that can stil
     "agent/supervise/storing.py",  # the loop of the thread that moves bytes
     "control/loop.py",
     "control/workers.py",  # kept in the future, and raised where its result is asked for
-    "server/runtime/background.py",  # the loop around the background work of the api
+    "server/process/background.py",  # the loop around the background work of the api
     "server/process/processes.py",
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from fastapi import FastAPI
 from waiting import deadline
 
 from trainmaster.blobs.fs import FsBlobs
@@ -111,6 +112,7 @@ class Api:
     runtime: Runtime
     http: Http
     loop: asyncio.AbstractEventLoop
+    app: FastAPI
 
     def submit(self, command: str = "true", key: str | None = None, **spec: Any) -> str:
         """Submit a job; its id."""
@@ -198,7 +200,7 @@ def serving(root: Path) -> Iterator[Api]:
         with Http(base_url=url, headers=headers, timeout=20.0) as http, off_the_loop():
             control = Control(store, home)
             control.commit([NewEvent(None, None, ev.NodeSeen(NODE))], {}, (NODE,))
-            yield Api(home, control, services, runtime, http, server.loop)
+            yield Api(home, control, services, runtime, http, server.loop, app)
     finally:
         server.should_exit = True
         thread.join(10.0)

@@ -357,7 +357,7 @@ def test_a_fault_of_ours_has_an_id_that_the_log_repeats(
     def broken() -> list[str]:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr(api.runtime, "nodes", broken)
+    monkeypatch.setattr(api.runtime.recorded, "nodes", broken)
     answer = api.http.post("/jobs", json={"spec": {"command": "true"}})
     assert refused(answer)[:2] == (500, "operation")
     assert "secret detail" not in answer.text

@@ -25,7 +25,7 @@ from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.store import HeartbeatRow, MetricPoint
 from trainmaster.server.agents.orders import orders, over, superseded, version
 from trainmaster.server.jobs import job_reads
-from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime import metric_writer
 from trainmaster.server.runtime.credentials import credential
 from trainmaster.testing.builders import job as a_job
 from trainmaster.testing.builders import placed
@@ -150,7 +150,7 @@ def test_no_value_of_a_point_is_lost_where_a_large_sync_is_written_in_parts(
     api: Api, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store takes each number once: what was cut off a point at 10,000 values was taken for stored, and gone."""
-    monkeypatch.setattr(runtime, "_VALUES_AT_ONCE", 10)
+    monkeypatch.setattr(metric_writer, "_VALUES_AT_ONCE", 10)
     points = [
         {"n": n, "rank": 0, "step": n, "values": {f"m{n}-{k}": float(k) for k in range(size)}, "at_s": 1.0, "age_s": 0.0}
         for n, size in enumerate(sizes, 1)
@@ -206,7 +206,7 @@ def test_the_last_points_of_an_attempt_may_come_after_its_end(api: Api) -> None:
 def test_what_is_recorded_while_the_job_is_looked_up_is_seen_by_who_asks_next(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that began before the news and ends after it is no answer to who was rung for the news."""
     plain, read, go_on, heard = api.services.events.job, threading.Event(), threading.Event(), threading.Event()
-    forget = api.runtime.forget
+    forget = api.runtime.recorded.forget
 
     def slow(job_id: str) -> Job | None:
         found = plain(job_id)
@@ -220,13 +220,13 @@ def test_what_is_recorded_while_the_job_is_looked_up_is_seen_by_who_asks_next(ap
         heard.set()
 
     def seen() -> State:
-        return asyncio.run_coroutine_threadsafe(api.runtime.job("train-1"), api.loop).result(60.0).state  # type: ignore[union-attr]
+        return asyncio.run_coroutine_threadsafe(api.runtime.recorded.job("train-1"), api.loop).result(60.0).state  # type: ignore[union-attr]
 
     monkeypatch.setattr(api.services.events, "job", slow)
-    api.loop.call_soon_threadsafe(api.runtime.forget, "train-1")
-    first = asyncio.run_coroutine_threadsafe(api.runtime.job("train-1"), api.loop)
+    api.loop.call_soon_threadsafe(api.runtime.recorded.forget, "train-1")
+    first = asyncio.run_coroutine_threadsafe(api.runtime.recorded.job("train-1"), api.loop)
     assert read.wait(60.0)
-    monkeypatch.setattr(api.runtime, "forget", hear)
+    monkeypatch.setattr(api.runtime.recorded, "forget", hear)
     api.control.record("train-1", ev.CancelRequested("ada"))
     assert heard.wait(60.0)
     after = seen()
@@ -354,7 +354,7 @@ def test_an_agent_that_does_not_answer_is_told_of(api: Api) -> None:
     last_read_s = time.time() - 600.0
     api.services.metrics.write([], [HeartbeatRow(f"{job}.1/n0", last_read_s, 3, 0, 0.0)])
     assert api.get(f"/jobs/{job}")["troubles"] == []  # the server has only begun: agents may have yet to find it
-    api.runtime.started_s -= 300.0
+    api.runtime.activity.started_s -= 300.0
     (told,) = api.get(f"/jobs/{job}")["troubles"]
     assert (told["topic"], told["node"], told["since_s"]) == ("agent", 0, pytest.approx(last_read_s))
     assert told["text"].startswith("its agent has sent nothing for 10 min")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from waiting import deadline
 
 from trainmaster.server.http import json_pieces
+from trainmaster.server.http.body_memory import MemoryBudget
 from trainmaster.server.runtime import limits
-from trainmaster.server.runtime.body_memory import MemoryBudget
 
 KEY = "train-1.1/n0"
 AGENTS = [("POST", "/agent/sync"), ("POST", "/agent/store"), ("PUT", "/agent/blob"), ("POST", "/agent/exec/output")]
@@ -131,14 +131,14 @@ def test_a_body_of_very_many_values(api: Api) -> None:
 
 def test_large_bodies_have_a_common_bound(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """S2: so many bytes of bodies are in memory at a time; the next waits, then is told that the server is busy."""
-    monkeypatch.setattr(api.runtime, "body_memory", MemoryBudget(3 * limits.MIB, 0.2))
+    monkeypatch.setattr(api.app.state, "body_memory", MemoryBudget(3 * limits.MIB, 0.2))
     kind = {"Authorization": token(api)}
     with connection(api, head("POST", "/code/missing", 2 * limits.MIB, **kind) + b"{"):
-        deadline(lambda: api.runtime.body_memory.held_bytes > 0, "the first body")
+        deadline(lambda: api.app.state.body_memory.held_bytes > 0, "the first body")
         answer = api.http.post("/code/missing", content=b" " * (2 * limits.MIB))
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "busy")
         assert api.http.post("/jobs/none-1/cancel", json={}).status_code == 404  # small ones wait for nobody
-    deadline(lambda: api.runtime.body_memory.held_bytes == 0, "the room of a body that broke off")
+    deadline(lambda: api.app.state.body_memory.held_bytes == 0, "the room of a body that broke off")
     assert api.http.post("/code/missing", content=b" " * (2 * limits.MIB)).status_code == 400
 
 

@@ -106,7 +106,7 @@ def test_output_that_arrives_with_the_result_while_the_job_is_read_is_not_left_o
     id, over = begin(running), {"exit_code": 0, "signal": None, "error": None, "with_attempt": False}
 
     def meanwhile(job: object, session: exec_sessions.Session) -> None:
-        session.add_output([(1, text(b"hi"))])
+        session.output.add(1, [(1, text(b"hi"))])
         session.result = over
 
     monkeypatch.setattr(exec, "_notice_loss", meanwhile)

@@ -95,7 +95,7 @@ def test_what_was_accepted_is_answered_before_it_is_checked(api: Api) -> None:
     """R17: a repeated submit answers with its job, though the cluster could not take it any more."""
     body = submit("true", resources={"cpus": 4})
     assert post(api, "/jobs", body)[0] == 201
-    api.runtime.nodes = lambda: [replace(one, cpus=1.0) for one in api.services.events.nodes()]  # type: ignore[method-assign]
+    api.runtime.recorded.nodes = lambda: [replace(one, cpus=1.0) for one in api.services.events.nodes()]  # type: ignore[method-assign]
     assert post(api, "/jobs", body) == (201, {"id": "train-1", "notes": []})
     assert post(api, "/jobs/batch", {"jobs": [{**body, "key": "K"}]}) == (201, {"ids": ["train-1"]})
     assert post(api, "/jobs", body, "L")[1]["error"]["code"] == "impossible"
@@ -107,7 +107,7 @@ def test_a_requeue_that_was_accepted_is_answered_before_it_is_checked(api: Api) 
     ended(api, "train-1")
     made = post(api, "/jobs/train-1/requeue", {})
     assert (made[0], made[1]["id"]) == (201, "train-2")
-    api.runtime.nodes = lambda: [replace(one, cpus=1.0) for one in api.services.events.nodes()]  # type: ignore[method-assign]
+    api.runtime.recorded.nodes = lambda: [replace(one, cpus=1.0) for one in api.services.events.nodes()]  # type: ignore[method-assign]
     assert post(api, "/jobs/train-1/requeue", {}) == made
     assert post(api, "/jobs/train-1/requeue", {}, "L")[1]["error"]["code"] == "impossible"
 

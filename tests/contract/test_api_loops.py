@@ -11,8 +11,8 @@ from waiting import deadline
 
 from trainmaster import daemons, troubles
 from trainmaster.server.jobs import forecast_records
-from trainmaster.server.process import app, idle_stop
-from trainmaster.server.runtime import background, runtime
+from trainmaster.server.process import app, background, idle_stop
+from trainmaster.server.runtime import metric_writer
 
 
 def test_a_loop_goes_on_after_an_error_and_tells_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_every_loop_of_a_server_survives_an_error(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(app, "_TRIM_S", 0.02)
     monkeypatch.setattr(forecast_records, "BEAT_S", 0.02)
     monkeypatch.setattr(background, "FIRST_S", 0.02)
-    monkeypatch.setattr(runtime, "import_points", failing("take_up", runtime.import_points))
+    monkeypatch.setattr(metric_writer, "import_points", failing("take_up", metric_writer.import_points))
     monkeypatch.setattr(forecast_records, "foreseen", failing("forecast", forecast_records.foreseen))
     with serving(tmp_path / "home") as api:
         trim = failing("trim", api.services.inbox.trim)

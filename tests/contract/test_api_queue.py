@@ -145,7 +145,7 @@ def test_what_means_nothing_here_is_noted_by_a_plan_and_at_submit(api: Api) -> N
     gpus = tuple(Device(number, "h100") for number in range(2))
     node = replace(NODE, devices=gpus)
     api.control.commit([NewEvent(None, None, ev.NodeSeen(node))], {}, (node,))
-    deadline(lambda: api.runtime.nodes()[0].devices == gpus, "the node is known")
+    deadline(lambda: api.runtime.recorded.nodes()[0].devices == gpus, "the node is known")
     sparse = {"name": "a", "resources": {"gpus": ["h100:1", "v100:2", "h100:4"]}, "placement": {"prefer": "rak", "near": "imagnet"}}
     notes = [
         "one of its choices is never taken here: it asks for GPUs of kind v100; those here are of kind h100",

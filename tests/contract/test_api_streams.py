@@ -21,7 +21,7 @@ from trainmaster.model import events as ev
 from trainmaster.model.nodes import Allocation, NodeShare, NodeState
 from trainmaster.ports.store import NewEvent
 from trainmaster.server.process import idle_stop
-from trainmaster.server.runtime.background import supervised
+from trainmaster.server.process.background import supervised
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.store.events import ChainRow, chain_hash
 

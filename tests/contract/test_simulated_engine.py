@@ -68,10 +68,10 @@ class SimulatedWorld:
         return int(self._engine.running(key))
 
     def starts(self, key: AgentKey) -> int:
-        return self._engine.starts.get(key, 0)
+        return self._engine.truth.starts.get(key, 0)
 
     def close(self) -> None:
-        assert self._engine.violations == []
+        assert self._engine.truth.violations == []
 
 
 class TestSimulatedEngine(EngineContract):
@@ -103,8 +103,8 @@ def history(seed: int) -> list[object]:
         told.append(engine.due_reports())
         following = engine.next_s()
         clock.s = clock.s + 5.0 if following is None or step % 3 == 0 else following
-    assert engine.starts == {one.key: 1 for one in wanted}
-    assert engine.violations == []
+    assert engine.truth.starts == {one.key: 1 for one in wanted}
+    assert engine.truth.violations == []
     return told
 
 
@@ -144,7 +144,7 @@ def test_what_no_control_plane_may_cause_is_noticed() -> None:
     engine = SimulatedEngine(random.Random(1), VirtualClock())
     for each in (submission("train-1"), submission("train-1", 2, device=1), submission("train-2")):
         engine.submit(each)
-    assert engine.violations == [
+    assert engine.truth.violations == [
         "train-1.2/n0 started while train-1.1/n0 lives",
         "train-2.1/n0 was given [('sim0', 0)], which train-1.1/n0 holds",
     ]
@@ -154,6 +154,6 @@ def test_parts_of_a_device_may_be_given_until_it_is_used_up() -> None:
     engine = SimulatedEngine(random.Random(1), VirtualClock())
     for number, part in enumerate((0.3, 0.6, 0.1)):
         engine.submit(submission(f"part-{number}", gpu_share=part))
-    assert engine.violations == []
+    assert engine.truth.violations == []
     engine.submit(submission("part-3", gpu_share=0.1))
-    assert engine.violations == ["part-3.1/n0 was given [('sim0', 0)], which part-2.1/n0 holds"]
+    assert engine.truth.violations == ["part-3.1/n0 was given [('sim0', 0)], which part-2.1/n0 holds"]

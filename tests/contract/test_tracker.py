@@ -317,7 +317,7 @@ def test_a_run_that_the_tracker_does_not_take_holds_up_no_other() -> None:
         made.until_quiet()
         assert made.mirrored("b-1") == [("loss", 1), ("loss", 2)]
         assert made.tracker.runs.keys() == {"run1"}
-        known = made.mirror._known("a-1")
+        known = made.mirror._runs.of("a-1")
         assert known is not None
         assert known.fault == "the experiment of a-1 was deleted"
         assert made.mirror.lag().points == 0

@@ -6,7 +6,7 @@ from random import Random
 
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.control.effect_runner import EffectRunner
-from trainmaster.control.loop import ControlLoop
+from trainmaster.control.loop import ControlLoop, Recorder
 from trainmaster.control.workers import Inline
 from trainmaster.control.world import World
 from trainmaster.engines.simulated.engine import SimulatedEngine
@@ -99,7 +99,7 @@ class Server:
     def start(self) -> None:
         """Control, as after a crash."""
         runner = EffectRunner(self.engine, FsBlobs(self.home.blobs), str, Inline())
-        self.loop = ControlLoop(self.events, self.inbox, runner, self.clock, lambda: None, Random(1))
+        self.loop = ControlLoop(Recorder(self.events, lambda: None), self.inbox, runner, self.clock, Random(1))
         self.loop.load()
 
     def ask(self, *commands: Command) -> None:

@@ -42,9 +42,9 @@ def test_the_simulator_keeps_the_accounts_of_all_who_ran() -> None:
     replay = Replay(Trace("small", arrivals, processors(4)), POLICIES["srtf"], Settings(exact=True))
     histories = replay.run()
     assert histories["a"].preemptions == 2
-    assert set(replay._usage) == {("vision", "ann"), ("text", "bob"), ("vision", "cyd")}
+    assert set(replay._scheduler.usage) == {("vision", "ann"), ("text", "bob"), ("vision", "cyd")}
     for id, member in (("a", ("vision", "ann")), ("b", ("text", "bob")), ("c", ("vision", "cyd"))):
-        account, life = replay._usage[member], histories[id]
+        account, life = replay._scheduler.usage[member], histories[id]
         assert account.at_s == life.ended_s
         served = life.ran_s * life.width
         assert served * 2 ** (-(life.ended_s - life.submit_s) / DEFAULT.half_life_s) < account.service < served

@@ -164,7 +164,7 @@ def spans(server: Server) -> list[tuple[str, int, int | None]]:
 def end(server: Server, key: AgentKey, outcome: Outcome) -> None:
     """The agent's end is seen."""
     server.engine.says = {key: Observation(Phase.ENDED, outcome)}
-    server.loop.probe = True
+    server.loop.watch.probe = True
     server.tick(0.01)
     server.tick(0.01)
     server.engine.says = {}

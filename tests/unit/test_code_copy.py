@@ -19,7 +19,7 @@ from trainmaster.blobs.code import store_tree, store_zip, tree_name
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.client.code_copy.digests import Digests
 from trainmaster.client.code_copy.gather import Limits, gather, pack_zip
-from trainmaster.client.code_copy.listing import Aside, git_state
+from trainmaster.client.code_copy.listing import Aside, GitState, git_state
 from trainmaster.client.goes_along import ALL
 from trainmaster.client.origin import origin
 from trainmaster.errors import OperationError, TooLargeError, UsageError
@@ -48,14 +48,14 @@ def test_git_decides_what_is_copied(tmp_path: Path) -> None:
 
 def test_a_clean_repository_and_a_new_one(tmp_path: Path) -> None:
     root = repository(tmp_path / "r", {"a.py": "1"})
-    assert git_state(str(root)) == (git(root, "rev-parse", "HEAD"), False, [])
+    assert git_state(str(root)) == GitState(git(root, "rev-parse", "HEAD"))
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     git(fresh, "init", "-q")
     write(fresh, {"a.py": "1"})
     gathered = gather(fresh)
     assert (shown(gathered), gathered.git_commit, gathered.git_dirty) == ({"a.py": "file"}, None, True)
-    assert git_state(str(tmp_path)) == (None, False, [])
+    assert git_state(str(tmp_path)) == GitState()
 
 
 def test_a_directory_below_the_top_of_a_repository(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_change_that_git_was_told_to_overlook_is_one(tmp_path: Path, flag: str
     assert changed.git_patch is not None
     assert b"-lr = 1\n+lr = 2\n" in changed.git_patch.data
     assert b"other.py" not in changed.git_patch.data
-    assert git_state(str(root))[1:] == (True, ["train.py"])
+    assert git_state(str(root)) == GitState(git(root, "rev-parse", "HEAD"), True, ["train.py"])
     assert git(root, "status", "--porcelain") == "", "the repository's own index is as it was"
     write(root, {"train.py": "lr = 1\n"})
     (root / "other.py").unlink()  # as in a sparse checkout
@@ -154,7 +154,7 @@ def test_what_git_overlooks_and_nobody_can_read_is_a_change(tmp_path: Path, ther
     else:
         path.unlink()
         path.mkdir() if there == "directory" else os.mkfifo(path)
-    assert git_state(str(root))[1:] == (True, ["other.py"])
+    assert git_state(str(root)) == GitState(git(root, "rev-parse", "HEAD"), True, ["other.py"])
 
 
 def test_too_much_that_is_new_is_refused_by_name(tmp_path: Path) -> None:

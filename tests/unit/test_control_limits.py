@@ -170,7 +170,7 @@ def test_an_agent_that_went_with_its_machine_ran_until_it_was_last_heard_of(serv
     server.engine.says[KEY] = Observation(Phase.GONE)
     server.clock.time_s += 8 * 3600.0
     server.start()
-    server.loop.heard = {KEY: last_read_s}.get
+    server.loop.contact.heard = {KEY: last_read_s}.get
     server.tick()
     (first, second) = server.events.attempts("train-1")
     assert first.failure is not None

@@ -176,19 +176,19 @@ def test_an_agent_whose_records_are_gone_does_not_run_for_ever(server: Server) -
 
 
 def test_a_checkpoint_that_cannot_be_removed_is_tried_again(server: Server, tmp_path: Path) -> None:
-    blobs = server.loop.runner.blobs
+    blobs = server.loop.runner.removals.blobs
     server.running(checkpoint=CheckpointSpec(keep=1))
 
     class Away(FsBlobs):
         def delete_tree(self, prefix: str) -> None:
             raise PermissionError(1, "not ours", prefix)
 
-    server.loop.runner.blobs = Away(server.home.blobs)
+    server.loop.runner.removals.blobs = Away(server.home.blobs)
     server.tell(staged(1, n=2), staged(2, n=3))
     server.tick()
     server.tick()
     assert server.job().deleting == ("0001-1",)
-    server.loop.runner.blobs = blobs
+    server.loop.runner.removals.blobs = blobs
     for _ in range(3):  # it rests ever longer between two tries
         server.tick()
     assert server.job().deleting == ()

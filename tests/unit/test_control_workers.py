@@ -13,7 +13,7 @@ from waiting import deadline
 
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.control.effect_runner import EffectRunner
-from trainmaster.control.loop import ControlLoop
+from trainmaster.control.loop import ControlLoop, Recorder
 from trainmaster.control.workers import THREADS, Lane, Threads, Workers
 from trainmaster.control.world import World
 from trainmaster.engines.local import leftovers
@@ -81,7 +81,7 @@ class Server:
         self.inbox, self.events = SqlInbox(self.home.inbox_db), SqlEventStore(self.home.events_db)
         self.engine = Stuck(self.clock)
         runner = EffectRunner(self.engine, FsBlobs(self.home.blobs), str, self.workers)
-        self.loop = ControlLoop(self.events, self.inbox, runner, self.clock, lambda: None, Random(1))
+        self.loop = ControlLoop(Recorder(self.events, lambda: None), self.inbox, runner, self.clock, Random(1))
         self.loop.load()
 
     def ask(self, *commands: Command) -> None:
@@ -143,7 +143,7 @@ def test_a_verb_of_the_engine_that_hangs_holds_up_no_tick(verb: str, tmp_path: P
     server = Server(Home(tmp_path), Threads(woken.set))
     server.submit()
     server.tick()
-    server.tick_until(lambda: KEY in server.engine.starts, "the first job to be launched")
+    server.tick_until(lambda: KEY in server.engine.truth.starts, "the first job to be launched")
     server.engine.stuck, server.engine.goes_on = {verb}, threading.Event()
     server.ask(CancelJob("train-1", "ann", grace_s=0.0))
     server.submit()
@@ -152,7 +152,7 @@ def test_a_verb_of_the_engine_that_hangs_holds_up_no_tick(verb: str, tmp_path: P
     assert server.state("train-2") in (State.STARTING, State.RUNNING)
     server.engine.goes_on.set()
     server.tick_until(lambda: server.state() is State.CANCELLED, "the cancelled job to end")
-    server.tick_until(lambda: server.engine.starts.get(OTHER) == 1, "the other one to be launched")
+    server.tick_until(lambda: server.engine.truth.starts.get(OTHER) == 1, "the other one to be launched")
 
 
 def test_a_delete_that_hangs_holds_up_neither_the_tick_nor_a_stop(tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_a_delete_that_hangs_holds_up_neither_the_tick_nor_a_stop(tmp_path: Path
     assert begun.wait(20.0)
     runner.run([Stop(KEY, 0.0), DeleteCheckpoint("train-1", "0001-0")], World())
     deadline(lambda: runner.collect() or not runner._stopping, "the stop to be done")  # type: ignore[func-returns-value]
-    assert runner.deleted == []
+    assert runner.removals.deleted == []
     goes_on.set()
-    deadline(lambda: runner.collect() or len(runner.deleted) == 4, "each delete to be done once")  # type: ignore[func-returns-value]
+    deadline(lambda: runner.collect() or len(runner.removals.deleted) == 4, "each delete to be done once")  # type: ignore[func-returns-value]
 
 
 def test_a_stop_overtakes_a_launch_that_has_not_begun(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_stop_overtakes_a_launch_that_has_not_begun(tmp_path: Path) -> None:
     for _ in range(3):
         server.tick()
         workers.work()
-    assert server.engine.starts == {}
+    assert server.engine.truth.starts == {}
     assert server.state() is State.CANCELLED
 
 
@@ -211,7 +211,7 @@ def test_a_look_that_began_before_a_launch_proves_nothing_of_it(tmp_path: Path) 
         workers.work()
         server.tick()
     assert server.state() is State.RUNNING
-    assert server.engine.starts == {KEY: 1}
+    assert server.engine.truth.starts == {KEY: 1}
 
 
 def test_of_one_key_one_launch_and_one_stop_are_on_their_way(tmp_path: Path) -> None:

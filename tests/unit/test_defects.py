@@ -129,9 +129,9 @@ def test_no_part_of_a_gang_is_stranded(story: Story) -> None:
     rebooted = False
     for _ in range(1200):
         story.pass_time(1.0)
-        for run in story.loop.world.running.values():
+        for run in story.loop.world.workload.running.values():
             assert len(run.grant.nodes) == run.task.kind.ask.nodes, "all of it or nothing"
-        held = {id for id in gangs if id in story.loop.world.running}
+        held = {id for id in gangs if id in story.loop.world.workload.running}
         assert len(held) < 2
         if held and not rebooted and story.job(next(iter(held))).state is State.RUNNING:
             rebooted = True

@@ -8,7 +8,7 @@ from random import Random
 from trainmaster import troubles
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.control.effect_runner import EffectRunner
-from trainmaster.control.removal_retries import RemovalRetries
+from trainmaster.control.removals import RemovalRetries
 from trainmaster.control.workers import Inline
 from trainmaster.control.world import World
 from trainmaster.engines.simulated.engine import SimulatedEngine
@@ -81,15 +81,17 @@ def test_what_cannot_be_removed_is_tried_ever_less_often_and_told(tmp_path: Path
             refusing.append(prefix)
             raise OSError(errno.EROFS, "Read-only file system")
 
-    runner = EffectRunner(Engine(Disk()), Store(tmp_path), str, Inline(), _removals=RemovalRetries(register))
+    runner = EffectRunner(Engine(Disk()), Store(tmp_path), str, Inline())
+    runner.removals.retries = RemovalRetries(register)
     effects: list[Effect] = [DeleteCheckpoint("train-1", "0001-00001"), Clear("train-2", "artifacts")]
     for _ in range(1000):
         runner.run(effects, World())
-    assert (len(refusing), runner.deleted, runner.cleared) == (2 * 11, [], [])
+    assert (len(refusing), runner.removals.deleted, runner.removals.cleared) == (2 * 11, [], [])
     assert [one.text for one in register.said()] == [
         "checkpoint 0001-00001 of train-1 cannot be removed, and 1 more; it is retried: [Errno 30] Read-only file system"
     ]
-    runner.blobs = FsBlobs(tmp_path)
+    runner.removals.blobs = FsBlobs(tmp_path)
     for _ in range(300):
         runner.run(effects, World())
-    assert (set(runner.deleted), {clear for clear, _ in runner.cleared}, register.said()) == ({effects[0]}, {effects[1]}, [])
+    cleared = {clear for clear, _ in runner.removals.cleared}
+    assert (set(runner.removals.deleted), cleared, register.said()) == ({effects[0]}, {effects[1]}, [])

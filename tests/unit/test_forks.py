@@ -40,7 +40,7 @@ class Watched(FsBlobs):
 def watched(root: Path, keep: int = 1) -> tuple[Server, Watched]:
     server = Server(Home(root))
     blobs = Watched(server)
-    server.loop.runner.blobs = blobs
+    server.loop.runner.removals.blobs = blobs
     server.running(checkpoint=CheckpointSpec(keep=keep))
     return server, blobs
 
@@ -185,7 +185,7 @@ def test_no_interleaving_takes_away_what_a_fork_needs(steps: list[str], rng: Ran
                 server.ask(CancelJob(f"train-{rng.randint(2, forks + 1)}", "ann"))
             elif what == "crash":
                 server.start()
-                server.loop.runner.blobs = blobs
+                server.loop.runner.removals.blobs = blobs
             if what in ("tick", "crash") or rng.random() < 0.3:
                 server.tick(rng.choice([0.001, 1.0]))
                 seen = list(server.job().good_checkpoints)

@@ -23,7 +23,7 @@ from trainmaster.model.job import Job, NodeRun, State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.blobs import diff_blob, environment_blob
-from trainmaster.server.runtime.blob_lock import BlobLock
+from trainmaster.server.runtime.known_blobs import BlobLock
 from trainmaster.testing.store_contract import some_attempt, some_job
 
 TestInterleavings = Interleavings.TestCase

@@ -159,8 +159,9 @@ class Api:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.services = SimpleNamespace(events=server.events, home=server.home, configuration=Configuration())
+        self.commands = SimpleNamespace(accept=self._accept)
 
-    async def accept(self, rows: list[Any]) -> None:
+    async def _accept(self, rows: list[Any]) -> None:
         self.server.inbox.accept(rows)
 
 

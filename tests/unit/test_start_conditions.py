@@ -48,7 +48,7 @@ def test_a_job_starts_after_another_one_and_survives_a_restart_of_control(server
     submit(server, Dependency("train-1"))
     server.tick()
     assert states(server, 2)[1] == ("held", "waits for train-1 to succeed")
-    assert list(server.loop.world.waiting) == []  # the scheduler does not see it
+    assert list(server.loop.world.workload.waiting) == []  # the scheduler does not see it
     server.start()
     assert states(server, 2)[1] == ("held", "waits for train-1 to succeed")
     finished(server, "train-1")
@@ -196,10 +196,10 @@ def test_what_waits_costs_a_tick_nothing(server: Server) -> None:
     server.ask(*(SubmitJob("", SPEC, Origin(), CodeCopy(), start=start) for _ in range(300)))
     server.tick()
     looked: list[str] = []
-    known = server.loop.events.job
-    server.loop.events.job = lambda id: looked.append(id) or known(id)  # type: ignore[assignment, method-assign, func-returns-value]
+    known = server.loop.recorder.events.job
+    server.loop.recorder.events.job = lambda id: looked.append(id) or known(id)  # type: ignore[assignment, method-assign, func-returns-value]
     gate = server.loop.world.gate
     for _ in range(5):
         server.tick()
-    assert (gate.due, len(gate.blocked), len(server.loop.world.waiting), looked) == (set(), 300, 0, [])
+    assert (gate.due, len(gate.blocked), len(server.loop.world.workload.waiting), looked) == (set(), 300, 0, [])
     assert World.of(server.events.load_live()).gate.dependents == gate.dependents

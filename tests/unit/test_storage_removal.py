@@ -104,10 +104,10 @@ def test_what_the_disk_refuses_is_asked_for_again(tmp_path: Path) -> None:
     engine = Engine()
     runner = EffectRunner(engine, None, str, Inline())  # type: ignore[arg-type]
     runner.run([Clear("train-1", "work")], World())
-    assert runner.cleared == []
+    assert runner.removals.cleared == []
     engine.refuses = False
     runner.run([Clear("train-1", "work"), Clear("train-1", "work")], World())
-    assert runner.cleared == [(Clear("train-1", "work"), 7)]
+    assert runner.removals.cleared == [(Clear("train-1", "work"), 7)]
 
 
 def test_everything_in_the_home_is_counted_once(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def obey(job: Job, *commands: UpdateJob, ended: Job | None = None) -> Batch:
 def test_the_queue_sees_a_new_priority_at_once() -> None:
     job = builders.job()
     batch = obey(job, UpdateJob("train-1", "ann", priority=9))
-    assert batch.world.waiting["train-1"] == task(replace(job, spec=replace(job.spec, priority=9))) != task(job)
+    assert batch.world.workload.waiting["train-1"] == task(replace(job, spec=replace(job.spec, priority=9))) != task(job)
     assert [new.event for new in batch.events] == [Updated("ann", priority=9)]
     assert batch.world.jobs["train-1"].state is State.QUEUED
 

@@ -260,9 +260,9 @@ def pack(draft: Draft) -> Prepared:
         check(draft.spec, draft.directory, draft.file)
     gathered: Gathered | None = None
     if draft.in_place:
-        commit, dirty, overlooked = git_state(str(draft.directory))
-        code, git = {"in_place": True}, (commit, dirty)
-        patch = Differ(str(draft.directory), overlooked).patch() if git[0] is not None and git[1] else None
+        state = git_state(str(draft.directory))
+        code, git = {"in_place": True}, (state.commit, state.dirty)
+        patch = Differ(str(draft.directory), state.overlooked).patch() if state.has_patch else None
     else:
         include, exclude = (code_paths(draft.directory, key) for key in ("include", "exclude"))
         gathered = gather(draft.directory, None, _own(draft.spec), include, exclude)

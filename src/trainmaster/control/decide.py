@@ -1,12 +1,13 @@
 """Turns decisions into events: verdicts on ended attempts, time limits, and the scheduler's plan."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 
 from trainmaster.control import charging
 from trainmaster.control.world import Batch
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.events import (
     AttemptEnded,
     Placed,
@@ -23,13 +24,15 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodePhase, State, StopFor
 from trainmaster.model.nodes import Node
 from trainmaster.model.options.start_conditions import Dependency, StartConditions, When, waiting_text
+from trainmaster.ports.clock import Clock
 from trainmaster.recovery.restart_policy import verdict_of
 from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.nouns import allocation
-from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.policy import Policy, chosen
 from trainmaster.scheduling.snapshot import Handover
 from trainmaster.scheduling.words import given_up, length
 
+PLAN_S, DEPTH_MAX = 0.05, 32  # target duration of a decision, and the most reservations it makes
 HEARD_WITHIN_S = 60.0  # a running agent that can reach the server reports within this time
 _ENDS = {When.OK: (State.SUCCEEDED,), When.ANY: (State.SUCCEEDED, State.FAILED, State.CANCELLED), When.FAILED: (State.FAILED,)}
 _VERBS = {State.SUCCEEDED: "has succeeded", State.FAILED: "has failed", State.CANCELLED: "was cancelled"}
@@ -37,12 +40,30 @@ Heard = Callable[[AgentKey], float | None]  # time of an agent's last heartbeat,
 MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # followed by the id of the preempting job
 
 
-def settle(batch: Batch, rng: Random, heard: Heard) -> None:
+@dataclass(slots=True)
+class Contact:
+    """Whether agents can reach the server, and when they last did."""
+
+    heard: Heard = lambda key: None
+    since_s: float = -inf  # the time from which agents can reach the server
+
+    def reported_by_s(self) -> float:
+        """The time by which every running agent has reported what happened before."""
+        return self.since_s + HEARD_WITHIN_S
+
+    def lost_s(self, keys: Iterable[AgentKey], now_s: float) -> float | None:
+        """The last heartbeat of any of these agents, if that is old. None: they are in contact, or there was none."""
+        words = [self.heard(key) for key in keys]
+        last_s = max((word_s for word_s in words if word_s is not None), default=now_s)
+        return last_s if now_s - last_s > HEARD_WITHIN_S else None
+
+
+def settle(batch: Batch, rng: Random, contact: Contact) -> None:
     """Record a verdict for every attempt whose last agent ended in this tick."""
     for job_id in sorted(batch.jobs):
         job = batch.world.jobs[job_id]
         if job.state.live and job.attempt is not None and all(n.phase is NodePhase.ENDED for n in job.attempt.nodes):
-            ran_s = _ran_s(job_id, job.attempt, batch.now_s, heard)
+            ran_s = _ran_s(job_id, job.attempt, batch.now_s, contact)
             batch.record(job_id, AttemptEnded(job.attempt.number, verdict_of(job, rng), ran_s))
 
 
@@ -101,7 +122,7 @@ def _met(conditions: StartConditions) -> Iterator[str]:
         yield f"{few} of its owner's other jobs run"
 
 
-def _ran_s(job_id: str, attempt: Attempt, now_s: float, heard: Heard) -> float | None:
+def _ran_s(job_id: str, attempt: Attempt, now_s: float, contact: Contact) -> float | None:
     """How long the ranks of an attempt ran, as measured by its agents: the server may have been down at start or end.
 
     If no agent could report (the machine went down), the time until the last heartbeat, if that is old. None: until now.
@@ -109,27 +130,26 @@ def _ran_s(job_id: str, attempt: Attempt, now_s: float, heard: Heard) -> float |
     told = [node.outcome.ran_s for node in attempt.nodes if node.outcome is not None and not node.outcome.lost]
     if told or attempt.started_s is None:
         return max(told, default=None)
-    words = [heard(attempt.key(job_id, index)) for index in range(len(attempt.nodes))]
-    last_s = max((word_s for word_s in words if word_s is not None), default=now_s)
-    return max(0.0, last_s - attempt.started_s) if now_s - last_s > HEARD_WITHIN_S else None
+    last_s = contact.lost_s((attempt.key(job_id, index) for index in range(len(attempt.nodes))), now_s)
+    return None if last_s is None else max(0.0, last_s - attempt.started_s)
 
 
-def enforce_limits(batch: Batch, looked: bool, since_s: float = -inf) -> float | None:
+def enforce_limits(batch: Batch, looked: bool, contact: Contact | None = None) -> float | None:
     """Stop jobs that reached their time limit or start limit. Returns the time until the next limit, in seconds from now.
 
     Jobs are stopped only if the engine was observed (`looked`): a job that seems to be over its limit may have ended before.
-    Returns 0 to request an observation. `since_s` is the time from which agents can reach the server. A job that started
-    earlier gets time to report that.
+    Returns 0 to request an observation. A job that started before agents could reach the server gets time to report that.
     """
+    reported_by_s = (contact or Contact()).reported_by_s()
     soonest: float | None = None
-    for job_id in list(batch.world.held):
+    for job_id in list(batch.world.workload.running):
         job = batch.world.jobs[job_id]
         starting = job.state is State.STARTING
         left_s = start_left_s(job, batch.now_s) if starting else time_left_s(job, batch.now_s)
         if left_s is None:
             continue
         if starting:
-            left_s = max(left_s, since_s + HEARD_WITHIN_S - batch.now_s)
+            left_s = max(left_s, reported_by_s - batch.now_s)
         if left_s <= 0 and looked:
             batch.record(job_id, _too_slow(job) if starting else _too_long(job))
         else:
@@ -159,6 +179,31 @@ def time_left_s(job: Job, now_s: float) -> float | None:
     return job.spec.time_limit_s - job.ran_s - (now_s - job.attempt.started_s)
 
 
+@dataclass(slots=True)
+class Planner:
+    """Runs a scheduling cycle when its input may have changed, with as many reservations as there is time for."""
+
+    choose: Callable[[Cluster], Policy] = chosen
+    carry: Carry = field(default_factory=Carry)
+    depth: int = 1  # reservations that a decision makes
+    queue_changed: bool = True
+
+    def plan(self, batch: Batch, clock: Clock) -> None:
+        """Record a plan if jobs wait and anything has changed since the last one."""
+        if batch.world.workload.waiting and (self.queue_changed or batch.events):
+            began_s = clock.now_s()
+            self.carry = plan(batch, self.choose(batch.world.rules), self.carry, self.depth)
+            self._adapt_depth(clock.now_s() - began_s)
+        self.queue_changed = False
+
+    def _adapt_depth(self, seconds: float) -> None:
+        """Fit the number of reservations to the time available: halve it after a slow decision, add one after a fast one."""
+        if seconds > PLAN_S:
+            self.depth = max(1, self.depth // 2)
+        elif seconds < PLAN_S / 4:
+            self.depth = min(DEPTH_MAX, self.depth + 1)
+
+
 def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
     """Run one scheduling cycle with at most `depth` reservations, and record the changes."""
     snapshot = batch.world.snapshot(batch.now_s, depth)
@@ -177,7 +222,7 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
         _warn_older_start(batch, job, number)
         placed.append(f"{job.id}.{number}")
     handed = _hand_over(batch, decided.handovers, nodes)
-    for task in list(batch.world.waiting.values()):
+    for task in list(batch.world.workload.waiting.values()):
         if task.not_before_s > snapshot.now_s:
             continue  # its reason already says so
         text = handed.get(task.id) or decided.reason(task, snapshot.now_s).text
@@ -205,8 +250,8 @@ def clear_windows(batch: Batch) -> None:
     """Evict jobs on nodes whose maintenance has begun. They resume elsewhere from their last checkpoint."""
     now_s = batch.now_s
     batch.world.apply_windows(now_s)
-    sites = batch.world.sites
-    for id, run in list(batch.world.running.items()):
+    sites = batch.world.sites.all
+    for id, run in list(batch.world.workload.running.items()):
         left = [sites[node].name for node in run.grant.nodes if node >= 0 and sites[node].cell.closes_s <= now_s]
         if left and not run.stopping:
             batch.record(id, StopOrdered(StopFor.EVICT, f"maintenance of {', '.join(left)}"))
@@ -223,10 +268,10 @@ def _hand_over(batch: Batch, handovers: Sequence[Handover], nodes: tuple[Node, .
     """Stop the victims of each handover and reserve their nodes. Returns the waiting reason of each preempting job."""
     reasons = {}
     for one in handovers:
-        choice = batch.world.waiting[one.job].kind.choice_of(one.grant.ask)
+        choice = batch.world.workload.waiting[one.job].kind.choice_of(one.grant.ask)
         batch.record(one.job, Promised(allocation(one.grant, nodes, choice), one.victims, one.shrunk))
         for victim in one.victims:
-            if not batch.world.running[victim].stopping:
+            if not batch.world.workload.running[victim].stopping:
                 batch.record(victim, stop_of(one, victim))
         reasons[one.job] = given_up(one.victims, one.shrunk)
     return reasons

@@ -6,17 +6,15 @@ An effect may wait for a disk or another process, so worker threads run it. A la
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 
-from trainmaster.control.removal_retries import RemovalRetries
-from trainmaster.control.workers import Lane, Threads, Workers
+from trainmaster.control.removals import Removals
+from trainmaster.control.workers import Lane, Workers
 from trainmaster.control.world import World
-from trainmaster.errors import DiskFullError, OperationError, TrainmasterError
+from trainmaster.errors import DiskFullError, OperationError
 from trainmaster.lifecycle.effects import Clear, DeleteCheckpoint, Effect, Launch, Stop
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import State
-from trainmaster.model.storage_kinds import ON_NODES
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.engine import Engine, Observation, Submission
 from trainmaster.reserve import nothing, persistently
@@ -36,28 +34,29 @@ class _Stopping:
     then: Stop | None = None
 
 
-@dataclass(slots=True)
 class EffectRunner:
     """Hands effects to workers and collects their results for the next tick.
 
     Laws: for one key at most one launch and one stop are in progress. A stop cancels a launch that has not begun. A launch
     waits for every stop on its devices. Only one worker at a time deletes a checkpoint.
+
+    `release` frees some reserved space on a full disk, so that a stop can be written.
     """
 
-    engine: Engine
-    blobs: Blobs
-    credential: Callable[[AgentKey], str]
-    workers: Workers = field(default_factory=Threads)
-    release: Callable[[], bool] = nothing  # on a full disk, frees some reserved space so that a stop can be written
-    failed_launches: list[tuple[AgentKey, str]] = field(default_factory=list)
-    deleted: list[DeleteCheckpoint] = field(default_factory=list)
-    cleared: list[tuple[Clear, int]] = field(default_factory=list)  # with the number of bytes removed
-    launched: set[AgentKey] = field(default_factory=set)  # launched, or in progress, since the current observation began
-    _launching: dict[AgentKey, "Future[str | None]"] = field(default_factory=dict)
-    _stopping: dict[AgentKey, _Stopping] = field(default_factory=dict)
-    _deleting: "dict[DeleteCheckpoint, Future[Exception | None]]" = field(default_factory=dict)
-    _clearing: "dict[Clear, Future[int | Exception]]" = field(default_factory=dict)
-    _removals: RemovalRetries = field(default_factory=RemovalRetries)
+    def __init__(
+        self,
+        engine: Engine,
+        blobs: Blobs,
+        credential: Callable[[AgentKey], str],
+        workers: Workers,
+        release: Callable[[], bool] = nothing,
+    ) -> None:
+        self.engine, self._credential, self._workers, self._release = engine, credential, workers, release
+        self.removals = Removals(engine, blobs, workers)
+        self.failed_launches: list[tuple[AgentKey, str]] = []
+        self.launched: set[AgentKey] = set()  # launched, or in progress, since the current observation began
+        self._launching: dict[AgentKey, Future[str | None]] = {}
+        self._stopping: dict[AgentKey, _Stopping] = {}
 
     def run(self, effects: list[Effect], world: World) -> None:
         """Start the effects. Stops come first: they free the devices that launches need."""
@@ -71,10 +70,9 @@ class EffectRunner:
                     self._launch(key, world)
                 case DeleteCheckpoint():
                     if (effect.job, effect.checkpoint) not in needed:  # else the next beat requests it again from state
-                        self._delete(effect)
+                        self.removals.start(effect)
                 case Clear():
-                    if effect not in self._clearing and self._removals.due(effect):
-                        self._clearing[effect] = self.workers.submit(Lane.DELETE, partial(self._clear, effect))
+                    self.removals.start(effect)
                 case Stop():
                     pass
         self.collect()
@@ -82,7 +80,7 @@ class EffectRunner:
     def look(self, keys: Sequence[AgentKey]) -> "Future[dict[AgentKey, Observation]]":
         """Start an observation by the engine. The result for a key in `launched` may be older than its launch."""
         self.launched = set(self._launching)
-        return self.workers.submit(Lane.LOOK, lambda: self.engine.observe(keys))
+        return self._workers.submit(Lane.LOOK, lambda: self.engine.observe(keys))
 
     def collect(self) -> None:
         """Collect the results of finished workers. Raises: any unexpected error of a worker."""
@@ -98,46 +96,15 @@ class EffectRunner:
                 stopping.future.result()
                 if stopping.then is not None:
                     self._stop(stopping.then, stopping.devices)
-        for effect, deleting in list(self._deleting.items()):
-            if deleting.done():
-                del self._deleting[effect]
-                self._deleted(effect, deleting.result())
-        for clear, clearing in list(self._clearing.items()):
-            if clearing.done():
-                del self._clearing[clear]
-                self._cleared(clear, clearing.result())
+        self.removals.collect()
 
-    def _clear(self, effect: Clear) -> int | Exception:
-        """Run by a worker. Returns the number of bytes removed, or the error; a failed removal is retried."""
-        try:
-            if effect.kind in ON_NODES:
-                return self.engine.clear(effect.job, effect.kind)
-            self.blobs.delete_tree(f"{effect.kind}/{effect.job}")
-        except (OSError, TrainmasterError) as error:
-            return error
-        return 0
+    def has_results(self) -> bool:
+        """Whether results wait to be recorded."""
+        return bool(self.failed_launches or self.removals.deleted or self.removals.cleared)
 
-    def _cleared(self, effect: Clear, found: int | Exception) -> None:
-        self._removals.note(effect, None if isinstance(found, int) else found)
-        if isinstance(found, int):
-            self.cleared.append((effect, found))
-
-    def _delete(self, effect: DeleteCheckpoint) -> None:
-        if effect not in self._deleting and self._removals.due(effect):
-            self._deleting[effect] = self.workers.submit(Lane.DELETE, lambda: self._remove(effect))
-
-    def _remove(self, effect: DeleteCheckpoint) -> Exception | None:
-        """Run by a worker. A store that is unavailable or read-only is retried."""
-        try:
-            self.blobs.delete_tree(f"checkpoints/{effect.job}/{effect.checkpoint}")
-        except (OSError, TrainmasterError) as error:
-            return error
-        return None
-
-    def _deleted(self, effect: DeleteCheckpoint, error: Exception | None) -> None:
-        self._removals.note(effect, error)
-        if error is None:
-            self.deleted.append(effect)
+    def forget_results(self) -> None:
+        """Drop the results: they are on record."""
+        self.failed_launches, self.removals.deleted, self.removals.cleared = [], [], []
 
     def _stop(self, effect: Stop, devices: Devices) -> None:
         """Order a stop. A launch of the same key that has not begun is cancelled."""
@@ -146,7 +113,7 @@ class EffectRunner:
             launching.cancel()
         there = self._stopping.get(effect.key)
         if there is None:
-            future = self.workers.submit(Lane.STOP, lambda: self._order(effect))
+            future = self._workers.submit(Lane.STOP, lambda: self._order(effect))
             self._stopping[effect.key] = _Stopping(future, effect, devices)
         elif effect != there.effect:
             there.then = effect
@@ -155,7 +122,7 @@ class EffectRunner:
         """Run by a worker. On a full disk, the next beat requests the stop again from state."""
         passing("engine.stop.before")
         try:
-            persistently(lambda: self.engine.stop(effect.key, effect.grace_s), self.release)
+            persistently(lambda: self.engine.stop(effect.key, effect.grace_s), self._release)
         except (OperationError, DiskFullError) as error:
             _log.error("%s %s", error.message, error.hint)
         passing("engine.stop.after")
@@ -168,8 +135,8 @@ class EffectRunner:
         if key in self._launching or any(devices & one.devices for one in self._stopping.values() if not one.future.done()):
             return  # the next beat requests it again from state
         self.launched.add(key)
-        submission = Submission(key, job, self.credential(key))
-        self._launching[key] = self.workers.submit(Lane.LAUNCH, lambda: self._start(submission))
+        submission = Submission(key, job, self._credential(key))
+        self._launching[key] = self._workers.submit(Lane.LAUNCH, lambda: self._start(submission))
 
     def _start(self, submission: Submission) -> str | None:
         """Run by a worker. Returns the reason if the agent is certain not to start."""
@@ -185,7 +152,7 @@ class EffectRunner:
     def _abandon(self, key: AgentKey, why: str) -> str | None:
         """Stop the key so that a late start is impossible, and only then report the failure."""
         try:
-            persistently(lambda: self.engine.stop(key, 0.0), self.release)
+            persistently(lambda: self.engine.stop(key, 0.0), self._release)
         except (OperationError, DiskFullError) as error:  # the next beat requests the launch again from state
             _log.error("%s; %s %s", why, error.message, error.hint)
             return None

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -13,26 +12,23 @@ from trainmaster.control import clock_steps, decide, observe
 from trainmaster.control.clock_steps import Steps
 from trainmaster.control.disk_watch import DiskWatch
 from trainmaster.control.effect_runner import EffectRunner
+from trainmaster.control.observe import BEAT_S, EngineWatch
 from trainmaster.control.world import Batch, World
 from trainmaster.errors import DiskFullError, OperationError
 from trainmaster.lifecycle.effects import Clear, DeleteCheckpoint, Effect, Launch, Stop
 from trainmaster.lifecycle.invariants import violations
 from trainmaster.lifecycle.pending import pending
-from trainmaster.model.cluster import Cluster
 from trainmaster.model.events import BytesRemoved, CheckpointDeleted, NodeEnded, NodeLost, NodeStarted
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Job, NodePhase, Outcome
+from trainmaster.model.job import Job, Outcome
 from trainmaster.ports.clock import Clock, Waker
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import EventStore, Inbox
 from trainmaster.scheduling.cycle import Carry
-from trainmaster.scheduling.policy import Policy, chosen
 from trainmaster.wire.failpoint import passing
 
-BEAT_S = 1.0  # interval for observing agents and repeating pending effects
 _STOPPABLE = (Phase.RUNNING, Phase.LOST, Phase.ABSENT)  # phases in which a stop may still be needed
 INVENTORY_S = 10.0
-PLAN_S, DEPTH_MAX = 0.05, 32  # target duration of a decision, and the most reservations it makes
 DRAIN = 1000  # inbox rows processed in one tick
 _log = logging.getLogger("trainmaster.control")
 
@@ -44,35 +40,56 @@ class Listener(Protocol):
 
 
 @dataclass(slots=True)
-class ControlLoop:
-    """Owns the world. It is the only caller of `EventStore.append`."""
+class Recorder:
+    """Makes ticks durable. It is the only caller of `EventStore.append`."""
 
     events: EventStore
+    changed: Listener
+    disk_watch: DiskWatch | None = None  # checks the disk of the home
+
+    def commit(self, batch: Batch) -> bool:
+        """Append the batch, and the projections that it changed, in one transaction. False on a full disk."""
+        world = batch.world
+        jobs = {id: world.jobs[id] for id in batch.jobs}
+        for sentence in [s for job in jobs.values() for s in violations(job)]:
+            _log.error("invariant violated: %s", sentence)
+        started = any(isinstance(e.event, NodeStarted) for e in batch.events)
+        try:
+            if started:
+                passing("engine.record.before")
+            nodes = [world.nodes[name] for name in sorted(batch.nodes)]
+            world.last_seq = self.events.append(batch.now_s, batch.events, jobs, nodes, world.inbox_cursor)
+            if started:
+                passing("engine.record.after")
+        except DiskFullError as error:
+            _log.error("observing only: %s %s", error.message, error.hint)
+            if self.disk_watch is not None:
+                self.disk_watch.report_full()
+            return False
+        world.forget_ended(batch.jobs)
+        self.changed()
+        return True
+
+
+@dataclass(slots=True)
+class ControlLoop:
+    """Owns the world, and lets the parts of control work on it one after the other."""
+
+    recorder: Recorder
     inbox: Inbox
     runner: EffectRunner
     clock: Clock
-    changed: Listener
     rng: Random = field(default_factory=Random)
     world: World = field(default_factory=World)
-    carry: Carry = field(default_factory=Carry)
-    choose: Callable[[Cluster], Policy] = chosen
-    disk_watch: DiskWatch | None = None  # checks the disk of the home
-    depth: int = 1  # reservations that a decision makes
-    probe: bool = True  # set from outside when an agent's end was noticed: observe in the next tick
-    ready: bool = False  # the inventory is recorded
+    planner: decide.Planner = field(default_factory=decide.Planner)
+    watch: EngineWatch = field(default_factory=EngineWatch)
+    contact: decide.Contact = field(default_factory=decide.Contact)
     steps: Steps | None = None  # detects steps of the machine's clock; None: there are none
-    heard: decide.Heard = lambda key: None
-    _next_beat_s: float = 0.0
-    _next_inventory_s: float = 0.0
-    _loaded_s: float = 0.0
-    _queue_changed: bool = True
-    _looking: "Future[dict[AgentKey, Observation]] | None" = None
-    _owed: bool = False  # pending effects are to be repeated after the next observation
 
     def load(self) -> None:
         """Load the live projections and observe; a restart after a crash does the same. Cost is independent of history."""
-        self.world, self._loaded_s = World.of(self.events.load_live()), self.clock.now_s()
-        known = set(self._live_keys())
+        self.world, self.contact.since_s = self._recorded(), self.clock.now_s()
+        known = set(self.world.live_keys())
         for key, seen in self.runner.engine.observe(None).items():
             if key not in known and seen.phase in (Phase.RUNNING, Phase.LOST) and self._is_over(key):
                 _log.warning("%s runs but is recorded as over: stopping it", key)
@@ -81,12 +98,16 @@ class ControlLoop:
                 except OperationError as error:  # a full disk must not prevent observation
                     _log.error("%s %s", error.message, error.hint)
 
+    def _recorded(self) -> World:
+        """The world as it is on record."""
+        return World.of(self.recorder.events.load_live())
+
     def _is_over(self, key: AgentKey) -> bool:
         """Whether the record proves that an agent outside the live projections must end. An unknown agent may be healthy,
         since the log can be an older copy: it is reported and left running. Raises: OperationError if the log is older than
         the agent's attempt.
         """
-        job = self.events.job(key.job)
+        job = self.recorder.events.job(key.job)
         last = job.attempt.number if job is not None and job.attempt is not None else 0
         if key.attempt <= last or (job is not None and job.state.ended):
             return True
@@ -116,23 +137,25 @@ class ControlLoop:
         except OSError as error:
             _log.error("a step of the machine's clock by %g s could not be noted: %s", by_s, error)
             return
-        batch = clock_steps.step_events(self.world, self.events, by_s, self.clock.now_s() + by_s)
+        batch = clock_steps.step_events(self.world, self.recorder.events, by_s, self.clock.now_s() + by_s)
         if self._commit(batch, self.world.inbox_cursor):
             self.steps.follow(by_s)
             clock_steps.notify(by_s)
-            self._next_beat_s = self._next_inventory_s = 0.0
-            self._loaded_s += by_s
-        self.world, self.carry, self._queue_changed = World.of(self.events.load_live()), Carry(), True
+            self.watch.next_beat_s = self.watch.next_inventory_s = 0.0
+            self.contact.since_s += by_s
+        self.world = self._recorded()
+        self.planner.carry, self.planner.queue_changed = Carry(), True
 
     def tick(self, now_s: float) -> float:
         """Run one tick. It waits only for the stores. Returns how long the next tick may wait, in seconds."""
-        batch = Batch(self.world, now_s, on_record=self.events.job)
+        batch = Batch(self.world, now_s, on_record=self.recorder.events.job)
         self.runner.collect()
         cursor = self.world.inbox_cursor
-        seen = self._look(now_s)  # before the inbox is read: all accepted reports of an agent seen dead are then in it
-        for effect in self.runner.deleted:  # before the inbox: a request for a deleted checkpoint must be refused
+        # before the inbox is read: all accepted reports of an agent seen dead are then in it
+        seen = self.watch.look(self.runner, self.world, now_s)
+        for effect in self.runner.removals.deleted:  # before the inbox: a request for a deleted checkpoint must be refused
             batch.record(effect.job, CheckpointDeleted(effect.checkpoint))
-        for clear, size in self.runner.cleared:
+        for clear, size in self.runner.removals.cleared:
             batch.record(clear.job, BytesRemoved(clear.kind, size))
         rows = self.inbox.drain(cursor, DRAIN)
         for row in rows:
@@ -140,20 +163,19 @@ class ControlLoop:
             self.world.inbox_cursor = row.seq
         self._take_results(batch)
         repeated = self._take_seen(batch, seen) if len(rows) < DRAIN else []
-        decide.settle(batch, self.rng, self.heard)
-        limit_s = decide.enforce_limits(batch, seen is not None, self._loaded_s)
+        decide.settle(batch, self.rng, self.contact)
+        limit_s = decide.enforce_limits(batch, seen is not None, self.contact)
         if limit_s == 0.0:
-            self.probe, limit_s = True, None
+            self.watch.probe, limit_s = True, None
         decide.clear_windows(batch)
         decide.settle_starts(batch)
-        self._plan(batch)
+        self.planner.plan(batch, self.clock)
         if not self._commit(batch, cursor):
             return BEAT_S
-        self.runner.failed_launches, self.runner.deleted, self.runner.cleared = [], [], []  # committed
+        self.runner.forget_results()
         self.runner.run(batch.effects + repeated, self.world)
-        self.probe = self.probe or len(rows) == DRAIN  # the observation was not used
-        news = self.runner.failed_launches or self.runner.deleted or self.runner.cleared
-        if (self.probe and self._looking is None) or news:
+        self.watch.probe = self.watch.probe or len(rows) == DRAIN  # the observation was not used
+        if self.watch.is_due() or self.runner.has_results():
             return 0.0
         return self._next_wait_s(now_s, limit_s)
 
@@ -162,106 +184,46 @@ class ControlLoop:
             batch.record(key.job, NodeLost(key.attempt, key.node_index, why))
             batch.record(key.job, NodeEnded(key.attempt, key.node_index, Outcome(lost=True, machine_error=why)))
 
-    def _look(self, now_s: float) -> Mapping[AgentKey, Observation] | None:
-        """Start an observation at each beat, or when an agent's end was noticed. Returns its result once it is complete.
-
-        Law: a result that is returned was complete before this tick read the inbox. For a key that was launched meanwhile,
-        the result proves neither that it is absent nor that it is gone.
-        """
-        if self._looking is None and (now_s >= self._next_beat_s or self.probe):
-            self.probe = False
-            keys = self._live_keys()
-            if not keys:
-                return {}
-            self._looking = self.runner.look(keys)
-        if self._looking is None or not self._looking.done():
-            return None
-        seen, self._looking = self._looking.result(), None
-        launched = self.runner.launched
-        return {key: one for key, one in seen.items() if key not in launched or one.phase not in (Phase.ABSENT, Phase.GONE)}
-
     def _take_seen(self, batch: Batch, seen: Mapping[AgentKey, Observation] | None) -> list[Effect]:
         """Record the observation once the whole inbox was processed. Returns the effects to repeat."""
-        if batch.now_s >= self._next_inventory_s:
+        if batch.now_s >= self.watch.next_inventory_s:
             observe.take_inventory(batch, self.runner.engine.inventory())
-            self._next_inventory_s, self._queue_changed = batch.now_s + INVENTORY_S, True
-            if self.disk_watch is not None:
-                self.disk_watch.check()
+            self.watch.next_inventory_s, self.planner.queue_changed = batch.now_s + INVENTORY_S, True
+            if self.recorder.disk_watch is not None:
+                self.recorder.disk_watch.check()
         for key, observation in (seen or {}).items():
             _take_safely(f"the observation of {key}", partial(observe.take_observation, batch, key, observation))
-        beat = batch.now_s >= self._next_beat_s
+        beat = self.watch.beat(batch.now_s)
         if beat:
-            self._next_beat_s = batch.now_s + BEAT_S
-            self._queue_changed = self._owed = True  # a back-off ends without an event
-        jobs: Iterable[Job] = self.world.jobs.values() if beat else (self.world.jobs[id] for id in self.world.held)
-        if not self._owed or (seen is None and not beat):
+            self.planner.queue_changed = True  # a back-off ends without an event
+        jobs: Iterable[Job] = self.world.jobs.values() if beat else (self.world.jobs[id] for id in self.world.workload.running)
+        if not self.watch.repeats(seen is not None, beat):
             return []
-        self._owed = seen is None
         absent = {key for key, o in (seen or {}).items() if o.phase is Phase.ABSENT}
         alive = {key for key, o in (seen or {}).items() if o.phase in _STOPPABLE or o.unreadable}
         given = set(batch.effects)
         return [e for job in jobs for e in pending(job) if e not in given and _undone(e, absent, alive)]
 
-    def _live_keys(self) -> list[AgentKey]:
-        keys: list[AgentKey] = []
-        for job_id in self.world.held:
-            attempt = self.world.jobs[job_id].attempt
-            if attempt is not None:
-                keys += [attempt.key(job_id, i) for i, n in enumerate(attempt.nodes) if n.phase is not NodePhase.ENDED]
-        return keys
-
-    def _plan(self, batch: Batch) -> None:
-        if self.world.waiting and (self._queue_changed or batch.events):
-            began_s = self.clock.now_s()
-            self.carry = decide.plan(batch, self.choose(self.world.rules), self.carry, self.depth)
-            self._adapt_depth(self.clock.now_s() - began_s)
-        self._queue_changed = False
-
-    def _adapt_depth(self, seconds: float) -> None:
-        """Fit the number of reservations to the time available: halve it after a slow decision, add one after a fast one."""
-        if seconds > PLAN_S:
-            self.depth = max(1, self.depth // 2)
-        elif seconds < PLAN_S / 4:
-            self.depth = min(DEPTH_MAX, self.depth + 1)
-
     def _commit(self, batch: Batch, cursor: int) -> bool:
         """Make the tick durable. On a full disk, discard it: the world is loaded again and no effect runs."""
         if not batch.events and self.world.inbox_cursor == cursor:
             return True
-        jobs = {id: self.world.jobs[id] for id in batch.jobs}
-        for sentence in [s for job in jobs.values() for s in violations(job)]:
-            _log.error("invariant violated: %s", sentence)
-        started = any(isinstance(e.event, NodeStarted) for e in batch.events)
-        try:
-            if started:
-                passing("engine.record.before")
-            nodes = [self.world.nodes[name] for name in sorted(batch.nodes)]
-            self.world.last_seq = self.events.append(batch.now_s, batch.events, jobs, nodes, self.world.inbox_cursor)
-            if started:
-                passing("engine.record.after")
-        except DiskFullError as error:
-            _log.error("observing only: %s %s", error.message, error.hint)
-            if self.disk_watch is not None:
-                self.disk_watch.report_full()
-            self.world = World.of(self.events.load_live())
-            self._queue_changed = True
-            return False
-        self.world.forget_ended(batch.jobs)
-        self.ready = self.ready or bool(self.world.nodes)
-        self.changed()
-        return True
+        if self.recorder.commit(batch):
+            return True
+        self.world, self.planner.queue_changed = self._recorded(), True
+        return False
 
     def _next_wait_s(self, now_s: float, limit_s: float | None) -> float:
-        waits = [self._next_beat_s - now_s]
+        waits = [self.watch.next_beat_s - now_s]
         if limit_s is not None:
             waits.append(limit_s)
         begin_s = self.world.gate.next_begin_s()
         if begin_s is not None:
             waits.append(begin_s - now_s)
-        due = [turn_s - now_s for task in self.world.waiting.values() for turn_s in task.turns_s if turn_s > now_s]
+        due = [turn_s - now_s for task in self.world.workload.waiting.values() for turn_s in task.turns_s if turn_s > now_s]
         if due:
             waits.append(min(due))
-            self._queue_changed = True
+            self.planner.queue_changed = True
         return max(0.0, min(waits))
 
 

@@ -1,10 +1,12 @@
 """Turns observations into events: commands and reports from the inbox, and what the engine sees."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 
+from trainmaster.control.effect_runner import EffectRunner
 from trainmaster.control.reports import event_of, number_of, without_secrets
-from trainmaster.control.world import Batch
+from trainmaster.control.world import Batch, World
 from trainmaster.model import commands as cmd
 from trainmaster.model import events as ev
 from trainmaster.model.ids import AgentKey
@@ -14,10 +16,58 @@ from trainmaster.model.nodes import Node, NodeState
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import InboxRow
 
+BEAT_S = 1.0  # interval for observing agents and repeating pending effects
 LOST_GRACE_S = 60.0  # time for an engine to end an agent that it still sees on a node declared lost
 _PASSED_OVER = "reports passed over"
 _WORD_MAX = 500  # characters
 _NUMBERED = (ev.CheckpointStaged, ev.ArtifactKept, ev.NotKept, ev.Warned, ev.RunDataLogged, ev.ProgressSeen)
+
+
+@dataclass(slots=True)
+class EngineWatch:
+    """When the engine is observed, and when pending effects are repeated."""
+
+    probe: bool = True  # set from outside when an agent's end was noticed: observe in the next tick
+    next_beat_s: float = 0.0
+    next_inventory_s: float = 0.0
+    _looking: "Future[dict[AgentKey, Observation]] | None" = None
+    _owed: bool = False  # pending effects are to be repeated after the next observation
+
+    def is_due(self) -> bool:
+        """Whether an observation should begin, and none is in progress."""
+        return self.probe and self._looking is None
+
+    def look(self, runner: EffectRunner, world: World, now_s: float) -> Mapping[AgentKey, Observation] | None:
+        """Start an observation at each beat, or when an agent's end was noticed. Returns its result once it is complete.
+
+        Law: a result that is returned was complete before this tick read the inbox. For a key that was launched meanwhile,
+        the result proves neither that it is absent nor that it is gone.
+        """
+        if self._looking is None and (now_s >= self.next_beat_s or self.probe):
+            self.probe = False
+            keys = world.live_keys()
+            if not keys:
+                return {}
+            self._looking = runner.look(keys)
+        if self._looking is None or not self._looking.done():
+            return None
+        seen, self._looking = self._looking.result(), None
+        launched = runner.launched
+        return {key: one for key, one in seen.items() if key not in launched or one.phase not in (Phase.ABSENT, Phase.GONE)}
+
+    def beat(self, now_s: float) -> bool:
+        """Whether a beat is due, which owes a repetition; if so, wait for the next one."""
+        if now_s < self.next_beat_s:
+            return False
+        self.next_beat_s, self._owed = now_s + BEAT_S, True
+        return True
+
+    def repeats(self, looked: bool, beat: bool) -> bool:
+        """Whether to repeat pending effects: at each beat, and again with the first observation after it."""
+        if not self._owed or not (looked or beat):
+            return False
+        self._owed = not looked
+        return True
 
 
 def take(batch: Batch, row: InboxRow) -> str | None:
@@ -143,10 +193,11 @@ def set_node_state(batch: Batch, name: str, event: ev.NodeStateSet) -> None:
     batch.record_cluster(event)
     if event.state is not NodeState.LOST:
         return
-    for job_id, allocation in list(batch.world.held.items()):
+    for job_id in list(batch.world.workload.running):
         attempt = batch.world.jobs[job_id].attempt
-        for index, share in enumerate(allocation.shares):
-            if share.node == name and attempt is not None:
+        assert attempt is not None
+        for index, share in enumerate(attempt.allocation.shares):
+            if share.node == name:
                 said = f"{name} was declared lost by {event.by}" + (f": {event.reason}" if event.reason else "")
                 batch.record(job_id, ev.NodeLost(attempt.number, index, said, declared=True))
 

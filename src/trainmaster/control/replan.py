@@ -81,7 +81,7 @@ class _Fold:
         waited = (one.job for one in self.pending if isinstance(one.event, ev.Waited))
         reasons = {("waits", id, _reason(plan, id, self.world, row.now_s)) for id in waited if id is not None}
         nodes = tuple(self.world.nodes[name] for name in sorted(self.world.nodes))
-        running, waiting = self.world.running, self.world.waiting
+        running, waiting = self.world.workload.running, self.world.workload.waiting
 
         def given(job: str, grant: Grant) -> Allocation:
             return allocation(grant, nodes, waiting[job].kind.choice_of(grant.ask))
@@ -115,7 +115,7 @@ def _reason(plan: Plan, id: str, world: World, now_s: float) -> str:
     handed = next((one for one in plan.handovers if one.job == id), None)
     if handed is not None:
         return given_up(handed.victims, handed.shrunk)
-    return plan.reason(world.waiting[id], now_s).text
+    return plan.reason(world.workload.waiting[id], now_s).text
 
 
 def _is_outcome(event: ev.Event) -> bool:

@@ -20,9 +20,10 @@ from trainmaster.model.events import (
     Noted,
     Submitted,
 )
-from trainmaster.model.job import Job, State
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job, NodePhase, State
 from trainmaster.model.ledger import Entry
-from trainmaster.model.nodes import Allocation, Node
+from trainmaster.model.nodes import Node
 from trainmaster.ports.store import Live, NewEvent, forgotten
 from trainmaster.scheduling import nouns
 from trainmaster.scheduling.cells import FOREVER
@@ -32,29 +33,84 @@ from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Past, Run, Task
 
 
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """The nodes as the scheduler sees them."""
+
+    all: tuple[Site, ...] = ()
+    places: dict[str, int] = field(default_factory=dict)  # index in `all` of each node
+    hold_s: float = field(default=FOREVER, compare=False)  # valid until then: a maintenance window begins or ends
+
+    @classmethod
+    def of(cls, nodes: list[Node], rules: Cluster, now_s: float) -> "Sites":
+        """The sites of these nodes."""
+        return cls(nouns.sites_of(nodes, rules, now_s), nouns.places_of(nodes), nouns.sites_hold_s(nodes, rules, now_s))
+
+
+@dataclass(slots=True)
+class Workload:
+    """Indexes of the jobs that the scheduler plans, so that a snapshot is cheap. `changes` lists what changed for it."""
+
+    waiting: dict[str, Task] = field(default_factory=dict)
+    running: dict[str, Run] = field(default_factory=dict)
+    promised: dict[str, Grant] = field(default_factory=dict)
+    changes: Changes = field(default_factory=Changes, compare=False)
+
+    def put_waiting(self, id: str, now: Task | None) -> None:
+        """Note the task of a job that waits; None: it does not."""
+        before = self.waiting.get(id)
+        if before == now:
+            return
+        if before is not None:
+            del self.waiting[id]
+            self.changes = self.changes.note(LEFT, id)
+        if now is not None:
+            self.waiting[id] = now
+            self.changes = self.changes.note(ARRIVED, id)
+
+    def put_running(self, id: str, now: Run | None) -> None:
+        """Note the run of a job that has nodes; None: it has none."""
+        before = self.running.get(id)
+        if before == now:
+            return
+        if before is not None:
+            del self.running[id]
+            self.changes = self.changes.note(ENDED, id)
+        if now is not None:
+            self.running[id] = now
+            self.changes = self.changes.note(STARTED, id)
+
+
+@dataclass(slots=True)
+class PastJobs:
+    """The jobs that ran and are over."""
+
+    kept: list[Past] = field(default_factory=list)  # without those `forgotten`
+    count: int = 0  # of all, ever
+
+    def add(self, past: Past) -> bool:
+        """Append a job. The list grows, and is cut now and then; returns whether it was cut, and so is a new list."""
+        self.kept.append(past)
+        self.count += 1
+        most = self.count - forgotten(self.count)
+        if most >= len(self.kept):
+            return False
+        self.kept = self.kept[-most:]
+        return True
+
+
 @dataclass(slots=True)
 class World:
-    """Jobs that are not over or have bytes to delete, nodes, and the position in the log.
-
-    `waiting`, `running` and `held` are indexes of `jobs`, so that a snapshot is cheap. `changes` lists what changed for the
-    scheduler.
-    """
+    """Jobs that are not over or have bytes to delete, nodes, and the position in the log."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
-    waiting: dict[str, Task] = field(default_factory=dict)
-    running: dict[str, Run] = field(default_factory=dict)
-    held: dict[str, Allocation] = field(default_factory=dict)
-    promised: dict[str, Grant] = field(default_factory=dict)
-    sites: tuple[Site, ...] = ()
-    places: dict[str, int] = field(default_factory=dict)  # index in `sites` of each node
     rules: Cluster = DEFAULT
-    changes: Changes = field(default_factory=Changes, compare=False)
+    sites: Sites = field(default_factory=Sites)
+    workload: Workload = field(default_factory=Workload)
+    past: PastJobs = field(default_factory=PastJobs)
     usage: dict[Member, Account] = field(default_factory=dict)  # of ended attempts
-    ended: list[Past] = field(default_factory=list)  # jobs that ran and are over, without those `forgotten`
-    ended_ever: int = 0  # number of jobs that ran and are over
     gate: StartGate = field(default_factory=StartGate, compare=False)  # jobs that may not start yet
-    sites_hold_s: float = field(default=FOREVER, compare=False)  # `sites` are valid until then: a maintenance window changes
     last_seq: int = 0
     inbox_cursor: int = 0
 
@@ -63,7 +119,7 @@ class World:
         """Build the world from the store's projections."""
         world = cls(last_seq=live.last_seq, inbox_cursor=live.inbox_cursor, rules=live.rules)
         world.usage = nouns.accounts(live.balances)
-        world.ended, world.ended_ever = nouns.pasts(live.over), live.ended
+        world.past = PastJobs(nouns.pasts(live.over), live.ended)
         for node in live.nodes:
             world.nodes[node.name] = node
         world.rebuild_sites(live.last_now_s)
@@ -76,68 +132,38 @@ class World:
         before = self.jobs.get(job.id)
         self.jobs[job.id] = job
         over = job.state.ended and before is not None and not before.state.ended and job.ran_s > 0
-        if over:
-            self._remember(nouns.past(job))
-        self._queue(job)
-        self._run(job)
+        if over and self.past.add(nouns.past(job)):
+            self.workload.changes = Changes()
+        self._index(job)
         self.gate.update(job)
         return over
 
-    def _queue(self, job: Job) -> None:
-        """Update the index of waiting jobs."""
+    def _index(self, job: Job) -> None:
+        """Update what the scheduler sees of a job."""
         if job.promised is not None:
-            self.promised[job.id] = nouns.grant(job, job.promised, self.nodes, self.places)
+            self.workload.promised[job.id] = nouns.grant(job, job.promised, self.nodes, self.sites.places)
         else:
-            self.promised.pop(job.id, None)
-        before, now = self.waiting.get(job.id), nouns.task(job, self.rules) if job.state is State.QUEUED else None
-        if before == now:
-            return
-        if before is not None:
-            del self.waiting[job.id]
-            self.changes = self.changes.note(LEFT, job.id)
-        if now is not None:
-            self.waiting[job.id] = now
-            self.changes = self.changes.note(ARRIVED, job.id)
-
-    def _run(self, job: Job) -> None:
-        """Update the index of running jobs and their allocations."""
-        before, live = self.running.get(job.id), job.state.live and job.attempt is not None
-        now = nouns.run(job, self.nodes, self.places, self.rules) if live else None
-        if before == now:
-            return
-        if before is not None:
-            del self.running[job.id], self.held[job.id]
-            self.changes = self.changes.note(ENDED, job.id)
-        if now is not None and job.attempt is not None:
-            self.running[job.id], self.held[job.id] = now, job.attempt.allocation
-            self.changes = self.changes.note(STARTED, job.id)
-
-    def _remember(self, past: Past) -> None:
-        """Append an ended job. The list grows, and is cut now and then; a cut list is new, which resets `changes`."""
-        self.ended.append(past)
-        self.ended_ever += 1
-        kept = self.ended_ever - forgotten(self.ended_ever)
-        if kept < len(self.ended):
-            self.ended, self.changes = self.ended[-kept:], Changes()
+            self.workload.promised.pop(job.id, None)
+        self.workload.put_waiting(job.id, nouns.task(job, self.rules) if job.state is State.QUEUED else None)
+        live = job.state.live and job.attempt is not None
+        self.workload.put_running(job.id, nouns.run(job, self.nodes, self.sites.places, self.rules) if live else None)
 
     def rebuild_sites(self, now_s: float) -> None:
         """Rebuild the sites after a change of nodes or rules, and index running jobs again."""
-        nodes = list(self.nodes.values())
-        self.sites, self.places = nouns.sites_of(nodes, self.rules, now_s), nouns.places_of(nodes)
-        self.sites_hold_s = nouns.sites_hold_s(nodes, self.rules, now_s)
-        self.changes = Changes()
-        for id in self.running:
-            self.running[id] = nouns.run(self.jobs[id], self.nodes, self.places, self.rules)
-        for id in self.promised:
+        self.sites, load = Sites.of(list(self.nodes.values()), self.rules, now_s), self.workload
+        load.changes = Changes()
+        for id in load.running:
+            load.running[id] = nouns.run(self.jobs[id], self.nodes, self.sites.places, self.rules)
+        for id in load.promised:
             allocation = self.jobs[id].promised
             assert allocation is not None
-            self.promised[id] = nouns.grant(self.jobs[id], allocation, self.nodes, self.places)
+            load.promised[id] = nouns.grant(self.jobs[id], allocation, self.nodes, self.sites.places)
 
     def configure(self, rules: Cluster, now_s: float) -> None:
         """Apply new cluster rules: convert every waiting job again."""
         self.rules = rules
-        for id in self.waiting:
-            self.waiting[id] = nouns.task(self.jobs[id], rules)
+        for id in self.workload.waiting:
+            self.workload.waiting[id] = nouns.task(self.jobs[id], rules)
         self.rebuild_sites(now_s)
 
     def forget_ended(self, ids: set[str]) -> None:
@@ -156,17 +182,27 @@ class World:
         lineages = (job.lineage for job in jobs)
         return {(one.owner or one.job, one.checkpoint.id) for one in lineages if one is not None and one.checkpoint is not None}
 
+    def live_keys(self) -> list[AgentKey]:
+        """The agents of all current attempts that have not ended."""
+        keys: list[AgentKey] = []
+        for job_id in self.workload.running:
+            attempt = self.jobs[job_id].attempt
+            if attempt is not None:
+                keys += [attempt.key(job_id, i) for i, n in enumerate(attempt.nodes) if n.phase is not NodePhase.ENDED]
+        return keys
+
     def apply_windows(self, now_s: float) -> None:
         """Rebuild the sites if a maintenance window has begun or ended."""
-        if now_s >= self.sites_hold_s:
+        if now_s >= self.sites.hold_s:
             self.rebuild_sites(now_s)
 
     def snapshot(self, now_s: float, depth: int = 1) -> Snapshot:
         """The scheduler's view."""
         self.apply_windows(now_s)
+        load = self.workload
         return Snapshot(
-            now_s, self.sites, self.waiting, self.running, self.last_seq, self.changes,
-            self.ended, self.rules, usage=self.usage, promised=self.promised, depth=depth,
+            now_s, self.sites.all, load.waiting, load.running, self.last_seq, load.changes,
+            self.past.kept, self.rules, usage=self.usage, promised=load.promised, depth=depth,
         )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def run(case: Case, tell: Tell | None = None, estimating: Callable[[int], None] 
     sampler = Sampler(case.trace.arrivals, case.trace.sites, tell)
     wanted = case.estimates and not settings.exact  # with known run times, estimates are meaningless
     scorer = ForecastScorer(case.policy, len(case.trace.arrivals), case.estimates, estimating) if wanted else None
-    replay = Replay(case.trace, case.policy, settings, case.trace.sites, sampler=sampler, scorer=scorer)
+    replay = Replay(case.trace, case.policy, settings, sampler=sampler, scorer=scorer)
     replay.run()
     return Result(case.label, measure(replay), data(replay))
 

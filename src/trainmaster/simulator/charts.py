@@ -58,7 +58,7 @@ def data(replay: Replay) -> Data:
         "utilisation": _smooth(samples, begin_s, lambda sample: sample.busy / width),
         "slowdown": _by_size(lives),
     }
-    if any(site.devices for site in replay.sites):
+    if any(site.devices for site in replay.trace.sites):
         found["fragmentation"] = _smooth(samples, begin_s, lambda sample: sample.fragments / width)
     if replay.scorer is not None and replay.scorer.eta is not None and replay.scorer.eta.telling:
         found["eta"] = _distribution([one.off_s for one in replay.scorer.told])

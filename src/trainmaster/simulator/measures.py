@@ -70,7 +70,7 @@ def measure(replay: Replay) -> Measures:
         max(waits),
         max(life.stood_s for life in lives),
         fmean(map(slowdown, lives)),
-        served / (width_of_sites(replay.sites) * (last_s - first_s)) if last_s > first_s else 0.0,
+        served / (width_of_sites(replay.trace.sites) * (last_s - first_s)) if last_s > first_s else 0.0,
         sum(life.preemptions for life in lives),
         sum(life.lost_s * life.width for life in lives) / 3600,
         last_s - first_s,
@@ -103,7 +103,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 def _fragmentation(replay: Replay) -> float | None:
     sampler = replay.sampler
-    if sampler is None or not any(site.devices for site in replay.sites):
+    if sampler is None or not any(site.devices for site in replay.trace.sites):
         return None
     return mean([(sample.at_s, sample.fragments / sampler.width) for sample in sampler.samples])
 

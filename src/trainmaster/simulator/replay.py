@@ -12,16 +12,15 @@ from heapq import heappop, heappush
 from random import Random
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.cycle import Carry, cycle
 from trainmaster.scheduling.order import width_of
 from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.share import Account, Member, charged
-from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, STARTED, Changes, Plan, Snapshot
-from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.snapshot import DEFAULT, Plan
+from trainmaster.scheduling.space import Grant
 from trainmaster.scheduling.task import Past, Run, Task
 from trainmaster.simulator.attempt_replay import AttemptReplay, attempt_replays
 from trainmaster.simulator.forecast_scores import ForecastScorer
 from trainmaster.simulator.sampling import Sampler
+from trainmaster.simulator.scheduler import Scheduler
 from trainmaster.simulator.trace import Arrival, Trace
 
 
@@ -54,47 +53,50 @@ class History:
 
 
 @dataclass(slots=True)
+class _Life:
+    """One job of the trace: its result so far, its remaining run time, and its attempts if these are on record."""
+
+    history: History
+    left_s: float
+    attempts: AttemptReplay | None
+
+
+@dataclass(slots=True)
 class Replay:
     """The replay of one trace under one policy."""
 
     trace: Trace
     policy: Policy
     settings: Settings = field(default_factory=Settings)
-    sites: tuple[Site, ...] = ()
     now_s: float = 0.0
-    cycles: int = 0
     seconds: float = 0.0  # of real time, forecasts included
-    histories: dict[str, History] = field(default_factory=dict)
     sampler: Sampler | None = None  # takes samples
     scorer: ForecastScorer | None = None  # forecasts starts
-    _attempts: dict[str, AttemptReplay] = field(default_factory=dict)
-    _waiting: dict[str, Task] = field(default_factory=dict)
-    _promised: dict[str, Grant] = field(default_factory=dict)  # remaining nodes of jobs that were shrunk
-    _running: dict[str, Run] = field(default_factory=dict)
-    _left_s: dict[str, float] = field(default_factory=dict)
+    _lives: dict[str, _Life] = field(default_factory=dict)
+    _scheduler: Scheduler = field(default_factory=Scheduler)
     _ends: list[tuple[float, int, str, float]] = field(default_factory=list)
-    _changes: Changes = field(default_factory=Changes)
-    _over: list[Past] = field(default_factory=list)
-    _usage: dict[Member, Account] = field(default_factory=dict)
-    _carry: Carry = field(default_factory=Carry)
+
+    @property
+    def histories(self) -> dict[str, History]:
+        """The results by job, in order of arrival."""
+        return {id: life.history for id, life in self._lives.items()}
 
     def run(self) -> Mapping[str, History]:
         """Run the whole replay."""
         began_s = time.perf_counter()
-        self.sites = self.sites or self.trace.sites
-        arrivals, self._attempts = self._arrivals(), attempt_replays(self.trace.arrivals, self.settings.seed)
+        arrivals, jobs = self._arrivals(), self._scheduler
         at, beat_s = 0, self.policy.beat_s
         while at < len(arrivals) or self._ends:
             due = [arrivals[at][0].submit_s] if at < len(arrivals) else []
             due += [self._ends[0][0]] if self._ends else []
-            due += [self.now_s + beat_s] if beat_s is not None and self._waiting else []
+            due += [self.now_s + beat_s] if beat_s is not None and jobs.waiting else []
             self.now_s = min(due)
             if self.sampler is not None and self.sampler.due_s < self.now_s:
-                self.sampler.look(self.now_s, self._waiting, self._running, len(self._over))
+                self.sampler.look(self.now_s, jobs.waiting, jobs.running, len(jobs.over))
             while self._ends and self._ends[0][0] <= self.now_s:
                 self._end()
             while at < len(arrivals) and arrivals[at][0].submit_s <= self.now_s:
-                self._queue(arrivals[at][1])
+                jobs.queue(arrivals[at][1])
                 at += 1
             self._decide()
         self.seconds = time.perf_counter() - began_s
@@ -102,113 +104,99 @@ class Replay:
 
     def _arrivals(self) -> list[tuple[Arrival, Task]]:
         rng, settings, found = Random(self.settings.seed), self.settings, []
+        attempts = attempt_replays(self.trace.arrivals, settings.seed)
         for seq, arrival in enumerate(self.trace.arrivals):
             run_s = arrival.run_s * max(0.01, rng.gauss(1.0, settings.noise)) if settings.noise else arrival.run_s
             estimate_s = run_s if settings.exact else arrival.limit_s
-            self.histories[arrival.id] = History(arrival.submit_s, run_s, width_of(arrival.ask), arrival.project)
-            self._left_s[arrival.id] = arrival.tries[0].ran_s * run_s / (arrival.run_s or 1.0) if arrival.tries else run_s
+            history = History(arrival.submit_s, run_s, width_of(arrival.ask), arrival.project)
+            left_s = arrival.tries[0].ran_s * run_s / (arrival.run_s or 1.0) if arrival.tries else run_s
+            self._lives[arrival.id] = _Life(history, left_s, attempts.get(arrival.id))
             found.append((arrival, Task(seq, arrival.id, arrival.kind(settings.rules), arrival.submit_s, 0.0, estimate_s)))
         return found
 
-    def _queue(self, task: Task) -> None:
-        self._waiting[task.id] = task
-        self._changes = self._changes.note(ARRIVED, task.id)
-
     def _decide(self) -> None:
-        if not self._waiting:
+        if not self._scheduler.waiting:
             return
-        rules, usage, now_s, kept = self.settings.rules, self._usage, self.now_s, self._promised
-        snapshot = Snapshot(now_s, self.sites, self._waiting, self._running, 0, self._changes, self._over, rules, usage, kept)
-        plan, self._carry = cycle(snapshot, self.policy, self._carry)
-        self.cycles += 1
-        self._act(plan)
-        if self._promised:
+        snapshot = self._scheduler.snapshot(self.now_s, self.trace.sites, self.settings.rules)
+        self._act(self._scheduler.decide(snapshot, self.policy))
+        if self._scheduler.promised:
             self._decide()  # shrunk jobs continue at once
         elif self.scorer is not None:
             self.scorer.look(snapshot)
 
     def _act(self, plan: Plan) -> None:
         for id in plan.broken:
-            del self._promised[id]
+            del self._scheduler.promised[id]
         for handover in plan.handovers:
             for victim in handover.victims:
-                if victim in self._running:  # else it was preempted for another job already
+                if victim in self._scheduler.running:  # else it was preempted for another job already
                     self._evict(victim, victim in handover.shrunk)
             self._start(handover.job, handover.grant)
         for placement in plan.placements:
             self._start(placement.job, placement.grant)
 
     def _start(self, id: str, grant: Grant) -> None:
-        task = self._waiting.pop(id)
-        self._promised.pop(id, None)
-        self._running[id] = Run(task, grant, self.now_s)
-        self._changes = self._changes.note(STARTED, id)
-        history = self.histories[id]
+        task, life = self._scheduler.start(id, grant, self.now_s), self._lives[id]
+        history = life.history
         if history.started_s < 0:
             history.started_s = self.now_s
         history.stood_s = max(history.stood_s, self.now_s - task.since_s)
-        heappush(self._ends, (self.now_s + self._left_s[id], task.seq, id, self.now_s))
-        if id in self._attempts:
-            self._attempts[id].placed(self.sites[grant.nodes[0]].name, self.now_s)
+        heappush(self._ends, (self.now_s + life.left_s, task.seq, id, self.now_s))
+        if life.attempts is not None:
+            life.attempts.placed(self.trace.sites[grant.nodes[0]].name, self.now_s)
 
     def _evict(self, id: str, shrunk: bool) -> None:
         """Return a job to the queue with its service so far. Repeated work is added to its remaining run time."""
-        run = self._running.pop(id)
-        self._changes = self._changes.note(ENDED, id)
-        ran_s, cost_s, history = self.now_s - run.placed_s, self.settings.preemption_cost_s, self.histories[id]
+        run, life = self._stop(id), self._lives[id]
+        ran_s, cost_s, history = self.now_s - run.placed_s, self.settings.preemption_cost_s, life.history
         again_s = min(cost_s, ran_s)
-        self._left_s[id] += again_s - ran_s
-        history.ran_s += ran_s
+        life.left_s += again_s - ran_s
         history.preemptions += 1
         history.lost_s += again_s
-        self._charge(run, ran_s)
-        if id in self._attempts:
-            self._attempts[id].evicted(self.now_s)
+        if life.attempts is not None:
+            life.attempts.evicted(self.now_s)
         task = run.at(self.now_s)
         estimate_s = None if task.estimate_s is None else task.estimate_s + again_s
         task = task._replace(since_s=self.now_s, running=False, estimate_s=estimate_s, keeps=False)
         if shrunk:
-            self._promised[id] = run.least
-            self._queue(task._replace(shrinks=task.shrinks + 1, keeps=True))
+            self._scheduler.promised[id] = run.least
+            self._scheduler.queue(task._replace(shrinks=task.shrinks + 1, keeps=True))
         else:
-            self._queue(task._replace(evictions=task.evictions + 1))
+            self._scheduler.queue(task._replace(evictions=task.evictions + 1))
 
     def _end(self) -> None:
         _, _, id, began_s = heappop(self._ends)
-        run = self._running.get(id)
+        run = self._scheduler.running.get(id)
         if run is None or run.placed_s != began_s:
             return  # it was stopped before
-        del self._running[id]
-        self._changes = self._changes.note(ENDED, id)
-        history, ran_s = self.histories[id], self.now_s - began_s
-        history.ran_s += ran_s
-        self._charge(run, ran_s)
-        life = self._attempts.get(id)
-        if life is not None and self._again(run, life):
+        self._stop(id)
+        life = self._lives[id]
+        if life.attempts is not None and self._again(run, life, life.attempts):
             return
-        history.ended_s = self.now_s
-        well = life is None or life.well
-        self._over.append(Past(run.task.seq, run.task.kind, run.task.attained_s + ran_s, well))
+        life.history.ended_s = self.now_s
+        well = life.attempts is None or life.attempts.well
+        self._scheduler.over.append(Past(run.task.seq, run.task.kind, run.task.attained_s + (self.now_s - began_s), well))
 
-    def _again(self, run: Run, life: AttemptReplay) -> bool:
+    def _stop(self, id: str) -> Run:
+        """End or interrupt an attempt."""
+        run = self._scheduler.stop(id, self.now_s, self.settings.rules.half_life_s)
+        ran_s = self.now_s - run.placed_s
+        self._lives[id].history.ran_s += ran_s
+        if self.sampler is not None:
+            self.sampler.charge(run, ran_s)
+        return run
+
+    def _again(self, run: Run, life: _Life, attempts: AttemptReplay) -> bool:
         """Whether another attempt follows. If so, the job returns to the queue."""
-        next_s = life.ended(self.now_s)
+        next_s = attempts.ended(self.now_s)
         if next_s is None:
             return False
-        history, task = self.histories[run.task.id], run.at(self.now_s)
-        history.restarts += 1
-        trace_s = sum(one.ran_s for one in life.tries)
-        self._left_s[task.id] = next_s * history.run_s / (trace_s or 1.0)
-        rests_until_s = life.job.not_before_s
-        self._queue(task._replace(since_s=self.now_s, not_before_s=rests_until_s, running=False, keeps=False))
+        task = run.at(self.now_s)
+        life.history.restarts += 1
+        trace_s = sum(one.ran_s for one in attempts.tries)
+        life.left_s = next_s * life.history.run_s / (trace_s or 1.0)
+        rests_until_s = attempts.job.not_before_s
+        self._scheduler.queue(task._replace(since_s=self.now_s, not_before_s=rests_until_s, running=False, keeps=False))
         if rests_until_s > self.now_s:
             heappush(self._ends, (rests_until_s, task.seq, task.id, -1.0))  # not an end: only triggers a decision then
         return True
-
-    def _charge(self, run: Run, ran_s: float) -> None:
-        """Charge an ended attempt to fair share."""
-        kind, span = run.task.kind, (run.placed_s, self.now_s)
-        member, rate = (kind.project, kind.member), width_of(run.grant.ask)
-        self._usage[member] = charged(self._usage.get(member, Account()), rate, span, self.settings.rules.half_life_s)
-        if self.sampler is not None:
-            self.sampler.charge(run, ran_s)

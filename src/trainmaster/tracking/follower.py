@@ -7,13 +7,12 @@ again, which every tracker deduplicates. Then the cursor moves, in the same tran
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from trainmaster.ports.store import JobQuery
 from trainmaster.ports.tracker import (
     Cursor,
-    FeedPoint,
     Mirrored,
     MirrorState,
     Parcel,
@@ -24,15 +23,15 @@ from trainmaster.ports.tracker import (
     RunTroubledError,
     Tracker,
 )
+from trainmaster.tracking.mirrored_runs import Endings, MirroredRuns
 from trainmaster.tracking.run_backoff import RunBackoff
 from trainmaster.tracking.runs import point_of, run_of
 from trainmaster.tracking.sources import Sources
+from trainmaster.tracking.wipe_probe import WipeProbe
 
 _JOBS = 20  # runs that are updated before points are sent again
 _EVENTS = 1000
 _SURVEYED = 500
-_PROBE_S = 30.0  # interval for asking an idle tracker whether it was wiped
-_QUIET_S = 2.0  # the last points of an ended job may arrive this long after its end, which is told after them
 
 _log = logging.getLogger("trainmaster.mirror")
 
@@ -50,19 +49,15 @@ class Follower:
 
     def __init__(self, tracker: Tracker, state: MirrorState, sources: Sources, clock: Callable[[], float]) -> None:
         self._tracker = tracker
-        self._state = state
         self._from = sources
-        self._clock = clock
+        self._runs = MirroredRuns(state)
         self._cursor = Cursor()
-        self._open: dict[str, Mirrored] = {}  # unfinished runs
         self._pending: dict[str, None] = {}  # jobs to update, in order
-        self._logged: dict[str, Mapping[str, frozenset[int]]] = {}  # contents of found runs that are being backfilled
-        self._changed_s: dict[str, float] = {}  # time of the last change of ended runs
-        self._probed: tuple[float, str] = (-_PROBE_S, "")  # time of the last probe, and the run that is probed
         self._heard_seq = 0  # last event read; the cursor follows once all changed jobs were told
         self._begun = False
-        self._ending: set[str] = set()  # ended runs whose end is told once their last points have arrived
+        self._endings = Endings(clock)
         self._backoff = RunBackoff(clock)
+        self._probed = WipeProbe(clock)
 
     def step(self) -> bool:
         """Do part of the work. Returns whether there is more to do at once."""
@@ -93,19 +88,17 @@ class Follower:
 
     def _begin_following(self) -> None:
         """Continue from the stored cursor. If the selection of projects changed, every job is checked once."""
-        known, newest = self._state.cursor(), self._from.feed.last_seq()
+        known, newest = self._runs.load(), self._from.feed.last_seq()
         cursor = known or Cursor(points_seq=newest)
         if cursor.points_seq > newest:
             _log.warning("the metric store is older than the mirrored one: continuing from its end")
             cursor = replace(cursor, points_seq=newest)
-        self._open = {run.job: run for run in self._state.unfinished()}
-        self._pending = dict.fromkeys(self._open)
+        self._pending = dict.fromkeys(self._runs.open)
         self._cursor, self._heard_seq = cursor, cursor.events_seq
         if cursor.choice != self._from.choice:
             self._survey()
         newest_jobs = self._from.log.jobs(JobQuery(limit=_JOBS))
-        probed = next((job.id for job in newest_jobs if self._state.run(job.id) is not None), "")
-        self._probed = (-_PROBE_S, probed)
+        self._probed.begin(next((job.id for job in newest_jobs if self._runs.of(job.id) is not None), ""))
         self._begun = True
 
     def _survey(self) -> None:
@@ -127,7 +120,7 @@ class Follower:
             self._pending.pop(job, None)
         if self._pending:
             return True
-        if any(job not in self._open for job in self._backoff.failures()):
+        if any(job not in self._runs.open for job in self._backoff.failures()):
             return len(jobs) >= _JOBS  # a run that could not be created is only remembered by its events
         if (self._heard_seq, self._from.choice) != (self._cursor.events_seq, self._cursor.choice):
             self._keep_cursor(replace(self._cursor, events_seq=self._heard_seq, choice=self._from.choice))
@@ -136,13 +129,13 @@ class Follower:
     def _look_at(self, job_id: str) -> Mirrored | None:
         """Update one job's run, and create it if needed. None if it is not mirrored, or cannot be created."""
         if self._backoff.is_paused(job_id):
-            return self._known(job_id)
+            return self._runs.of(job_id)
         try:
             known = self._brought_up(job_id)
         except RunTroubledError as error:
             return self._pause_and_keep(job_id, error)
         except RunRefusedError as error:  # it cannot be created: others can
-            return self._give_up(self._known(job_id) or Mirrored(job_id, "", ""), error)
+            return self._give_up(self._runs.of(job_id) or Mirrored(job_id, "", ""), error)
         if known is not None and known.fill_upto is None and not self._is_over(known):
             self._backoff.recover(job_id)
         return known
@@ -152,7 +145,7 @@ class Follower:
         if job is None or not self._from.takes(job.spec.project):
             return None
         run = run_of(job, self._from.server)
-        known = self._known(job_id)
+        known = self._runs.of(job_id)
         if known is not None and not self._cursor.choice and not self._tracker.holds(known.ref):
             self._forget(job_id)
             known = None
@@ -160,7 +153,7 @@ class Follower:
         if known.fault is not None:
             return known
         if run.status.ended and not (known.told is not None and known.told.status.ended):
-            self._ending.add(job_id)
+            self._endings.postpone(job_id)
             return known
         try:
             return self._tell(known, run)
@@ -174,7 +167,7 @@ class Follower:
         if known.told != run:
             self._tracker.tell(known.ref, run, known.told)
             known = self._keep(replace(known, told=run, settled=False))
-            self._changed_s[known.job] = self._clock()
+            self._endings.changed(known.job)
         copied = self._from.copy_artifacts(self._tracker, known)
         return known if copied is known else self._keep(replace(copied, settled=False))
 
@@ -182,36 +175,32 @@ class Follower:
         """Create a run. Points before the cursor are backfilled separately; later ones come with the feed."""
         begun = self._tracker.begin(run)
         if begun.logged:
-            self._logged[run.job] = begun.logged
+            self._runs.note_contents(run.job, begun.logged)
         upto = self._cursor.points_seq
         return self._keep(Mirrored(run.job, begun.ref, begun.url, fill_upto=upto, found=bool(begun.logged)))
 
     def _fill(self) -> bool:
         """Send a page of the first run that needs a backfill."""
-        wanting = (run for run in self._open.values() if run.fill_upto is not None)
+        wanting = (run for run in self._runs.open.values() if run.fill_upto is not None)
         known = next((run for run in wanting if not self._backoff.is_paused(run.job)), None)
         if known is None:
             return False
         assert known.fill_upto is not None
-        if known.found and known.job not in self._logged:
+        if not self._runs.contents_known(known):
             job = self._from.log.job(known.job)
             try:
-                self._logged[known.job] = self._tracker.begin(run_of(job, self._from.server)).logged if job is not None else {}
+                logged = self._tracker.begin(run_of(job, self._from.server)).logged if job is not None else {}
+                self._runs.note_contents(known.job, logged)
             except RunTroubledError as error:
                 self._pause_and_keep(known.job, error)
                 return True
         page = self._from.feed.of_job(known.job, known.fill_upto, known.fill_after, self._from.page)
-        points = self._missing(known.job, page.points)
+        points = self._runs.missing(known.job, page.points)
         if points:
             self._send(Parcel(((known.job, points),), self._cursor.points_seq, known.job, page.after))
         else:
             self._keep(known.filled(page.after))
         return True
-
-    def _missing(self, job: str, points: tuple[FeedPoint, ...]) -> tuple[RunPoint, ...]:
-        logged = self._logged.get(job, {})
-        wanted = map(point_of, points)
-        return tuple(point for point in wanted if point.step not in logged.get(point.name, ()))
 
     def _follow(self) -> bool:
         """Send a page of the feed."""
@@ -221,7 +210,7 @@ class Follower:
         batches: dict[str, list[RunPoint]] = {}
         for point in page.points:
             batches.setdefault(point.job, []).append(point_of(point))
-        known = {job: self._known(job) or self._look_at(job) for job in batches}
+        known = {job: self._runs.of(job) or self._look_at(job) for job in batches}
         paused = {job for job in batches if self._backoff.is_paused(job)}
         for run in known.values():
             if run is not None and run.job in paused:
@@ -242,7 +231,7 @@ class Follower:
         done: list[Mirrored] = []
         late: list[Mirrored] = []
         for job, points in parcel.batches:
-            known = self._known(job)
+            known = self._runs.of(job)
             if known is None or not _takes(known):
                 continue
             if self._backoff.is_paused(job):
@@ -265,19 +254,17 @@ class Follower:
             done = [run.filled(parcel.fill_after) for run in done]
         done += [self._later(run, parcel.points_seq) for run in late]
         cursor = replace(self._cursor, points_seq=parcel.points_seq, parcel=None)
-        self._state.save(cursor, done)
+        self._save(cursor, done)
         self._cursor = cursor
         for run in done:
-            self._remember(run)
-            self._changed_s[run.job] = self._clock()
+            self._endings.changed(run.job)
 
     def _settle(self) -> None:
         """Finish ended runs without recent changes: all their points have arrived, so tell their end."""
-        now_s = self._clock()
-        for known in list(self._open.values()):
+        for known in list(self._runs.open.values()):
             if not self._is_over(known) or known.fill_upto is not None or self._backoff.is_paused(known.job):
                 continue
-            if now_s - self._changed_s.setdefault(known.job, now_s) < _QUIET_S:
+            if not self._endings.is_quiet(known.job):
                 continue
             try:
                 self._end(known)
@@ -289,63 +276,51 @@ class Follower:
                 self._pause_and_keep(known.job, error)
 
     def _end(self, known: Mirrored) -> None:
-        job = self._from.log.job(known.job) if known.job in self._ending else None
+        job = self._from.log.job(known.job) if self._endings.is_untold(known.job) else None
         if job is not None:
             known = self._tell(known, run_of(job, self._from.server))
-            self._ending.discard(known.job)
+            self._endings.told(known.job)
         assert known.told is not None
         self._tracker.settle(known.ref, known.told, known.mark)
         self._keep(replace(known, settled=True))
-        self._changed_s.pop(known.job, None)
+        self._endings.forget_change(known.job)
 
     def _probe(self) -> None:
         """Check whether one run still exists. If it does not, check all."""
-        probed_s, job = self._probed
-        known = self._known(job) if job and self._clock() - probed_s >= _PROBE_S else None
+        job = self._probed.job
+        known = self._runs.of(job) if self._probed.is_due() else None
         if known is None:
             return
-        self._probed = (self._clock(), job)
+        self._probed.note_asked(then=job)
         try:
             holds = self._tracker.holds(known.ref)
         except RunTroubledError:
-            self._probed = (self._clock(), next((other for other in self._open if other != job), ""))
+            self._probed.note_asked(then=next((other for other in self._runs.open if other != job), ""))
             return
         if not holds:
             self._gone(job)
 
-    def _known(self, job: str) -> Mirrored | None:
-        return self._open.get(job) or self._state.run(job)
-
     def _keep(self, run: Mirrored) -> Mirrored:
-        self._state.save(None, [run])
-        self._remember(run)
+        self._save(None, [run])
         return run
 
-    def _remember(self, run: Mirrored) -> None:
-        if run.fill_upto is None:
-            self._backoff.recover(run.job)
-        if not self._probed[1]:  # keep the first: a later run may have been created after a wipe
-            self._probed = (self._probed[0], run.job)
-        if run.unfinished:
-            self._open[run.job] = run
-        else:
-            self._open.pop(run.job, None)
-        if run.fill_upto is None:
-            self._logged.pop(run.job, None)
+    def _save(self, cursor: Cursor | None, runs: list[Mirrored]) -> None:
+        self._runs.save(cursor, runs)
+        for run in runs:
+            if run.fill_upto is None:
+                self._backoff.recover(run.job)
+            self._probed.offer(run.job)
 
     def _keep_cursor(self, cursor: Cursor) -> None:
-        self._state.save(cursor)
+        self._save(cursor, [])
         self._cursor = cursor
 
     def _forget(self, job: str) -> None:
         _log.warning("the run of %s is gone: it is created again", job)
-        self._changed_s.pop(job, None)
+        self._endings.forget_change(job)
         self._backoff.forget(job)
-        if self._probed[1] == job:
-            self._probed = (self._probed[0], "")
-        self._state.forget(job)
-        self._open.pop(job, None)
-        self._logged.pop(job, None)
+        self._probed.drop(job)
+        self._runs.forget(job)
 
     def _gone(self, job: str) -> None:
         """Handle a run that is gone: others may be gone too."""
@@ -361,7 +336,7 @@ class Follower:
     def _pause_and_keep(self, job: str, error: RunTroubledError) -> Mirrored | None:
         """Pause a run. What arrives meanwhile is sent afterwards."""
         self._pause(job, error)
-        known = self._known(job)
+        known = self._runs.of(job)
         return self._keep(replace(known, settled=False)) if known is not None else None
 
     def _pause(self, job: str, error: RunTroubledError) -> None:
@@ -370,11 +345,11 @@ class Follower:
 
     def _later(self, known: Mirrored, upto_seq: int) -> Mirrored:
         """The run with all points up to this number to be backfilled, except those that it already contains."""
-        self._logged.pop(known.job, None)
+        self._runs.forget_contents(known)
         return replace(known, fill_upto=max(upto_seq, known.fill_upto or 0), fill_after=None, found=True, settled=False)
 
     def _is_over(self, known: Mirrored) -> bool:
-        return known.job in self._ending or (known.told is not None and known.told.status.ended)
+        return self._endings.is_untold(known.job) or (known.told is not None and known.told.status.ended)
 
 
 def _takes(run: Mirrored | None) -> bool:

@@ -3,6 +3,7 @@
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from trainmaster.cli.render import human, progress
@@ -46,19 +47,50 @@ class LiveLine:
             self._shown, self._drawn_s = "", 0.0
 
 
+class Announcer:
+    """Announces each change of a job once, in one line: the reason for waiting, ended attempts, restarts."""
+
+    def __init__(self) -> None:
+        self._given: dict[int, str | None] = {}  # announced ends of attempts -> the checkpoint that was named
+        self._words: dict[int, str | None] = {}  # attempts -> what was announced of their evidence
+        self._reason = ""
+
+    def lines(self, job: Row) -> list[str]:
+        """What is new."""
+        lines = [line for attempt in job["attempts"] for line in self._of_attempt(job, attempt)]
+        reason = str(job["reason"] or "") if job["state"] in ("queued", "held") else ""
+        if reason and reason != self._reason:
+            lines.append(waiting_line(job, reason))
+        self._reason = reason
+        return lines
+
+    def _of_attempt(self, job: Row, attempt: Row) -> Iterator[str]:
+        number = attempt["number"]
+        if attempt["state"] in ("restarted", "requeued") and number not in self._given:
+            after = [one for one in job["attempts"] if one["number"] > number and one["started_s"] is not None]
+            self._given[number], place = (after[0]["resumed_from"], given(after[0])) if after else newest(job)
+            yield ended_line(attempt, place)
+        checkpoint, word = attempt["resumed_from"], attempt.get("resumed_evidence")
+        if checkpoint is not None and checkpoint != self._given.get(number - 1, checkpoint) and word == "unknown":
+            yield evidence_line(attempt)
+            self._given[number - 1] = checkpoint
+        decided = word in ("seen", "against") or (word == "unknown" and attempt["ended_s"] is not None)
+        if decided and self._words.get(number) != word:
+            yield evidence_line(attempt)
+            self._words[number] = word
+
+
 class Follower:
     """Follows one job. `rank`: the rank whose output is shown; None for all."""
 
     def __init__(self, session: Session, id: str, rank: int | None) -> None:
-        self._session, self._id, self._rank = session, id, rank
+        self._id, self._rank = id, rank
         self._client, self._out = session.client(start=True), session.out
         self._line = LiveLine(not self._out.json and not self._out.quiet)
         self._meter = progress.Meter()
         self._job: Row = {}
         self._looked_s = 0.0
-        self._told: dict[int, str | None] = {}  # announced ends of attempts -> the checkpoint that was named
-        self._words: dict[int, str] = {}  # attempts -> what was announced of their evidence
-        self._reason = ""
+        self._announcer = Announcer()
 
     def follow(self) -> int:
         """Follow until the end; returns the exit code."""
@@ -117,26 +149,7 @@ class Follower:
             self._line.draw(progress.line(self._job, self._meter, primary, self._line.width), time.monotonic())
 
     def _announce(self, printer: LogPrinter) -> None:
-        """Announce each change once, one line each: the reason for waiting, ended attempts, restarts."""
-        lines = []
-        for attempt in self._job["attempts"]:
-            number = attempt["number"]
-            if attempt["state"] in ("restarted", "requeued") and number not in self._told:
-                after = [one for one in self._job["attempts"] if one["number"] > number and one["started_s"] is not None]
-                self._told[number], place = (after[0]["resumed_from"], given(after[0])) if after else newest(self._job)
-                lines.append(ended_line(attempt, place))
-            checkpoint, word = attempt["resumed_from"], attempt.get("resumed_evidence")
-            if checkpoint is not None and checkpoint != self._told.get(number - 1, checkpoint) and word == "unknown":
-                lines.append(evidence_line(attempt))
-                self._told[number - 1] = checkpoint
-            decided = word in ("seen", "against") or (word == "unknown" and attempt["ended_s"] is not None)
-            if decided and self._words.get(number) != word:
-                lines.append(evidence_line(attempt))
-                self._words[number] = word
-        reason = str(self._job["reason"] or "") if self._job["state"] in ("queued", "held") else ""
-        if reason and reason != self._reason:
-            lines.append(waiting_line(self._job, reason))
-        self._reason = reason
+        lines = self._announcer.lines(self._job)
         if lines and not self._out.quiet:
             self._line.clear()
             printer.end_line()

@@ -179,7 +179,8 @@ def render(context: click.Context, /, session: Session, words: tuple[str, ...], 
 
     draft = draft_of(context, words, options)
     spec = check(draft)
-    place = origin(draft.directory, git_state(str(draft.directory))[:2])
+    git = git_state(str(draft.directory))
+    place = origin(draft.directory, (git.commit, git.dirty))
     rendered = compose.rendered(spec, place, draft.in_place)
     if session.out.json:
         session.out.value([json.loads(text) for text in rendered])

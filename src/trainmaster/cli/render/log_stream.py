@@ -62,6 +62,34 @@ class _Line(NamedTuple):
 _ALL = Lines()
 
 
+class _ProgramText:
+    """Writes what programs print. On a terminal its control sequences are not executed, unless it is `raw`."""
+
+    def __init__(self, out: Output, raw: bool) -> None:
+        self._out = out
+        self._tame = out.terminal and not raw
+        self._colored = False
+        self.line_done = True
+
+    def write(self, text: str) -> None:
+        if text:
+            if self._tame:
+                text = escape_controls(text)
+                self._colored = self._colored or "\x1b" in text
+            self._out.raw(text)
+            self.line_done = text.endswith("\n")
+
+    def reset_colors(self) -> None:
+        if self._colored:
+            self._out.raw("\x1b[0m")
+            self._colored = False
+
+    def end_line(self) -> None:
+        if not self.line_done and self._out.terminal:
+            self._out.raw("\n")
+            self.line_done = True
+
+
 class LogPrinter:
     """Prints chunks. With `marking`, each attempt after the first is announced on standard error.
 
@@ -71,20 +99,18 @@ class LogPrinter:
     def __init__(self, out: Output, ranks: int = 1, marking: bool = True, raw: bool = False, lines: Lines = _ALL) -> None:
         self._out, self._marking = out, marking
         self._by_line = ranks > 1 or lines != _ALL
-        self._job, self._keep, self._times = lines
-        self._tame = out.terminal and not raw
-        self._coloured = False
+        self._wanted = lines
+        self._text = _ProgramText(out, raw)
         self._attempt: int | None = None
         self._open: dict[tuple[int, str], _Line] = {}  # unfinished lines by (attempt, source), if lines are printed
         self._untimed: set[int] = set()  # attempts without times; each is noted once
-        self._line_done = True
 
     def page(self, chunks: Sequence[Mapping[str, Any]]) -> None:
         """Print new chunks."""
         for chunk in chunks:
             rank = "" if chunk["rank"] == 0 else str(chunk["rank"])  # rank 0 has no mark
             whose = chunk.get("role") or rank
-            if self._times:
+            if self._wanted.times:
                 self._note_untimed(chunk)
             if self._out.json:
                 self._value(chunk, whose)
@@ -95,22 +121,24 @@ class LogPrinter:
         attempt = int(chunk["attempt"])
         if attempt not in self._untimed and all(time_s is None for _, time_s in chunk["times"]):
             self._untimed.add(attempt)
-            whose = f"of attempt {attempt} of {self._job}" if self._job else f"of attempt {attempt}"
+            job = self._wanted.job
+            whose = f"of attempt {attempt} of {job}" if job else f"of attempt {attempt}"
             self._out.note(f"times of lines {whose} are not known: an older version ran it, or they could not be written")
 
     def _value(self, chunk: Mapping[str, Any], whose: str) -> None:
         """Print a chunk as JSON, with the lines to print."""
+        job, keep, times = self._wanted
         shown = dict(chunk)
-        if self._keep is not None:
-            lines = [line for line in self._whole(chunk, whose) if self._keep(line.text)]
+        if keep is not None:
+            lines = [line for line in self._whole(chunk, whose) if keep(line.text)]
             shown["text"] = "".join(f"{line.text}\n" for line in lines)
-            if self._times:
+            if times:
                 groups = groupby(line.time_s for line in lines)
                 shown["times"] = [[len(list(same)), time_s] for time_s, same in groups]
-        if not self._times:
+        if not times:
             shown.pop("times", None)
         if shown["text"]:
-            self._out.stream({**({"job": self._job} if self._job else {}), **shown})
+            self._out.stream({**({"job": job} if job else {}), **shown})
 
     def _chunk(self, chunk: Mapping[str, Any], whose: str) -> None:
         attempt = int(chunk["attempt"])
@@ -118,12 +146,13 @@ class LogPrinter:
             self.finish()
             if self._marking:
                 self.end_line()
-                self._out.note(f"--- {self._job} attempt {attempt} ---" if self._job else f"--- attempt {attempt} ---")
+                job = self._wanted.job
+                self._out.note(f"--- {job} attempt {attempt} ---" if job else f"--- attempt {attempt} ---")
         self._attempt = attempt
         if self._by_line:
             self._lines(whose, self._whole(chunk, whose))
         else:
-            self._write(str(chunk["text"]))
+            self._text.write(str(chunk["text"]))
 
     def _whole(self, chunk: Mapping[str, Any], whose: str) -> list[_Line]:
         """The lines that are complete with a chunk. What is left waits for the rest of its line, if it is not too long."""
@@ -141,17 +170,10 @@ class LogPrinter:
         return lines
 
     def _lines(self, whose: str, lines: Sequence[_Line]) -> None:
-        mark = (f"{self._job} | " if self._job else "") + (f"[{whose}] " if whose else "")
-        kept = [line for line in lines if self._keep is None or self._keep(line.text)]
-        self._write("".join(f"{mark}{_stamp(line.time_s) if self._times else ''}{line.text}\n" for line in kept))
-
-    def _write(self, text: str) -> None:
-        if text:
-            if self._tame:
-                text = escape_controls(text)
-                self._coloured = self._coloured or "\x1b" in text
-            self._out.raw(text)
-            self._line_done = text.endswith("\n")
+        job, keep, times = self._wanted
+        mark = (f"{job} | " if job else "") + (f"[{whose}] " if whose else "")
+        kept = [line for line in lines if keep is None or keep(line.text)]
+        self._text.write("".join(f"{mark}{_stamp(line.time_s) if times else ''}{line.text}\n" for line in kept))
 
     def finish(self) -> None:
         """Print unfinished lines."""
@@ -159,25 +181,21 @@ class LogPrinter:
         for (attempt, whose), line in unfinished:
             if not self._out.json:
                 self._lines(whose, [line])
-            elif self._keep is not None:
+            elif self._wanted.keep is not None:
                 rank = int(whose or 0) if whose.isdecimal() or not whose else -1
                 role = whose if rank < 0 else None
                 text, times = f"{line.text}\n", [[1, line.time_s]]
                 self._value({"attempt": attempt, "rank": rank, "role": role, "text": text, "times": times}, whose)
-        if self._coloured:
-            self._out.raw("\x1b[0m")  # reset the program's colors
-            self._coloured = False
+        self._text.reset_colors()
 
     @property
     def at_line_start(self) -> bool:
         """Whether the output is at the start of a line."""
-        return self._line_done
+        return self._text.line_done
 
     def end_line(self) -> None:
         """Start a new line on a terminal if the program left one unfinished."""
-        if not self._line_done and self._out.terminal:
-            self._out.raw("\n")
-            self._line_done = True
+        self._text.end_line()
 
 
 def _stamp(time_s: float | None) -> str:

@@ -19,7 +19,7 @@ WRITTEN = (_MATCHES, _BESIDE)  # so begins why a path of the job's own, or besid
 
 def set_private_aside(listing: Listing, include: Iterable[str]) -> None:
     """Take out files that may hold credentials. Files that git tracks stay: they are published already."""
-    found = private.set_aside(listing.untracked if listing.git else listing.files, include)
+    found = private.set_aside(listing.untracked if listing.git is not None else listing.files, include)
     listing.files -= found.keys()
     listing.fresh -= found.keys()
     listing.left_out += [Aside(place, CREDENTIALS, notable=True) for place in sorted(set(found.values()))]

@@ -24,6 +24,7 @@ from trainmaster.client.code_copy.listing import (
     LEADS_OUT,
     MIB,
     Aside,
+    GitState,
     Limits,
     Listing,
     check_fresh,
@@ -87,7 +88,7 @@ def gather(
         exclusions.set_server_aside(root, listing)
         exclusions.set_private_aside(listing, include)
         exclusions.set_excluded_aside(root, listing, exclude)
-        differ = Differ(root, listing.overlooked) if listing.commit is not None and listing.dirty else None
+        differ = Differ(root, listing.git.overlooked) if listing.git is not None and listing.git.has_patch else None
         homes = exclusions.set_own_aside(root, listing, own)
         collected = _Collected(root, listing, limits)
         collected.add_files(digests, homes)
@@ -135,9 +136,9 @@ class _Collected:
 
     def add_files(self, digests: Digests, homes: set[str]) -> None:
         """Digest the files to copy. Large data is linked, but not in `homes`."""
-        looks, most = self._looks(), self._limits.git_file_bytes if self._listing.git else sys.maxsize
+        looks, most = self._looks(), self._limits.git_file_bytes if self._listing.git is not None else sys.maxsize
         looks = self._without_large(looks, homes)
-        if self._listing.git:
+        if self._listing.git is not None:
             fresh = {path: looks[path].st_size for path in self._listing.fresh & looks.keys()}
             check_fresh(self._root, fresh, self._limits)
             total = sum([look.st_size for look in looks.values() if look.st_size <= most])
@@ -162,7 +163,7 @@ class _Collected:
 
     def _without_large(self, looks: dict[str, os.stat_result], homes: set[str]) -> dict[str, os.stat_result]:
         """Link large data; returns the other files."""
-        untracked = self._listing.untracked if self._listing.git else looks.keys()
+        untracked = self._listing.untracked if self._listing.git is not None else looks.keys()
         sizes = {path: looks[path].st_size for path in untracked if path in looks}
         found = large(sizes, (path for path in self._listing.files if path not in sizes), homes, self._limits)
         self._links |= found
@@ -273,7 +274,8 @@ class _Collected:
         linked = [Aside(p, self._links[p], self._links[p] in (LARGE, BEYOND)) for p in _paths(entries, "link")]
         links = tuple(sorted([*linked, *(Aside(p, LEADS_OUT) for p in _paths(entries, "symlink") if p in self._out)]))
         files, left_out = len(_paths(entries, "file")), tuple(self._left_out)
-        state, note = (self._listing.commit, self._listing.dirty, patch), self._listing.note
+        git, note = self._listing.git or GitState(), self._listing.note
+        state = (git.commit, git.dirty, patch)
         return Gathered(Tree(entries=entries), self._sources, *state, files, self._bytes, links, left_out, note)
 
     def _is_inside_entry(self, path: str) -> bool:

@@ -9,6 +9,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,23 +58,34 @@ class Limits(NamedTuple):
     git_files: int = 100_000
 
 
-class Listing:
-    """Paths relative to the work directory, with `/`."""
+@dataclass(slots=True)
+class GitState:
+    """What git says of a directory; as it is here outside of git."""
 
-    def __init__(self, git: bool = False) -> None:
+    commit: str | None = None  # None also before the first commit
+    dirty: bool = False  # the files differ from the commit
+    overlooked: list[str] = field(default_factory=list)  # changed files that git was told to overlook, and calls unchanged
+
+    @property
+    def has_patch(self) -> bool:
+        """Whether there is a difference from a commit."""
+        return self.commit is not None and self.dirty
+
+
+class Listing:
+    """Paths relative to the work directory, with `/`. `git`: None outside of git."""
+
+    def __init__(self, git: GitState | None = None) -> None:
         self.files: set[str] = set()
         self.fresh: set[str] = set()  # members of `files` that are changed or untracked
         self.untracked: set[str] = set()
         self.links: dict[str, str] = {}  # path -> why
         self.empty: set[str] = set()  # empty directories; none in git, which has none either
         self.left_out: list[Aside] = []
-        self.overlooked: list[str] = []  # changed files that git was told to overlook; its own status calls them unchanged
         self.looks: dict[str, os.stat_result] = {}  # stat results of tracked files, taken while git was running
         self.digests: dict[str, str] = {}  # cached digests of those that have not changed
         self.note = ""  # about the whole directory
         self.git = git
-        self.commit: str | None = None
-        self.dirty = False
 
 
 def list_directory(root: str, limits: Limits, digests: Digests | None = None) -> Listing:
@@ -85,10 +97,10 @@ def list_directory(root: str, limits: Limits, digests: Digests | None = None) ->
     return listing
 
 
-def git_state(root: str) -> tuple[str | None, bool, list[str]]:
-    """(commit, whether the files differ from it, `Listing.overlooked`); (None, False, []) outside of git."""
+def git_state(root: str) -> GitState:
+    """What git says of `root`."""
     listing, _ = _git_listing(root)
-    return (listing.commit, listing.dirty, listing.overlooked) if listing else (None, False, [])
+    return listing.git if listing is not None and listing.git is not None else GitState()
 
 
 def git_environment() -> dict[str, str]:
@@ -137,7 +149,8 @@ class _Repository:
 
     def __init__(self, root: str, prefix: str) -> None:
         self._root, self._prefix = root, prefix
-        self._listing = Listing(git=True)
+        self._git = GitState()
+        self._listing = Listing(self._git)
         self._submodules: dict[str, str] = {}  # path -> commit in the index
         self._overlooked: dict[str, str] = {}  # path -> object in the index
 
@@ -167,8 +180,8 @@ class _Repository:
     def listing(self, status: str) -> Listing | None:
         """Add the output of `git status`. None if the directory itself is ignored: it is then treated as outside of git."""
         result, inner = self._listing, list(self._submodules)
-        result.overlooked = [path for path, known in self._overlooked.items() if self._differs(path, known)]
-        result.fresh.update(result.overlooked)
+        self._git.overlooked = [path for path, known in self._overlooked.items() if self._differs(path, known)]
+        result.fresh.update(self._git.overlooked)
         for record in filter(None, status.split("\0")):
             kind, _, rest = record.partition(" ")
             if kind == "#":
@@ -181,7 +194,7 @@ class _Repository:
                 self._untracked(rest, inner)
             elif kind == "!":
                 self._ignored(rest)
-        result.dirty = bool(result.fresh) or result.dirty
+        self._git.dirty = bool(result.fresh) or self._git.dirty
         for path in inner:
             self._inner(path.rstrip("/"))
         return result
@@ -192,7 +205,7 @@ class _Repository:
     def _header(self, text: str) -> None:
         name, _, value = text.partition(" ")
         if name == "branch.oid" and value != "(initial)":
-            self._listing.commit = value
+            self._git.commit = value
 
     def _changed(self, path: str) -> None:
         self._listing.fresh.add(self._below(path))
@@ -232,7 +245,7 @@ class _Repository:
     def _inner(self, path: str) -> None:
         """List the files of a submodule or of another repository inside this one."""
         listing = _git_listing(f"{self._root}/{path}")[0] if os.path.exists(f"{self._root}/{path}/.git") else None
-        if listing is None:
+        if listing is None or listing.git is None:
             self._listing.left_out.append(Aside(path, "a submodule that is not checked out", notable=True))
             return
         for mine, theirs in (
@@ -243,8 +256,9 @@ class _Repository:
             mine.update(f"{path}/{name}" for name in theirs)
         self._listing.links.update({f"{path}/{name}": why for name, why in listing.links.items()})
         self._listing.left_out += [one._replace(path=f"{path}/{one.path}") for one in listing.left_out]
-        other = listing.commit != self._submodules.get(path, listing.commit)  # than the one that this commit names
-        self._listing.dirty = self._listing.dirty or listing.dirty or other
+        commit = listing.git.commit
+        other = commit != self._submodules.get(path, commit)  # than the one that this commit names
+        self._git.dirty = self._git.dirty or listing.git.dirty or other
 
 
 def is_junk(path: str) -> bool:

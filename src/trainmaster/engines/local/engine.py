@@ -3,19 +3,16 @@
 import contextlib
 import errno
 import logging
-import os
-import pwd
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 
 from trainmaster import troubles
-from trainmaster.agent import pack
-from trainmaster.engines.local import inventory, removing, render
+from trainmaster.engines.local import removing, render
 from trainmaster.engines.local.attempts import Attempts, Identity
 from trainmaster.engines.local.cgroups import Cgroups
+from trainmaster.engines.local.inventory import Machine
 from trainmaster.engines.local.observing import Observer
-from trainmaster.engines.local.settings import LocalSettings, Site
+from trainmaster.engines.local.settings import LocalSettings
 from trainmaster.engines.local.starting import Starter
 from trainmaster.engines.local.stopping import Stopper
 from trainmaster.engines.local.watch import Watcher
@@ -28,7 +25,6 @@ from trainmaster.ports.engine import Capabilities, Observation, Phase, Submissio
 _starting = threading.Lock()  # per process: launches are written one at a time
 _TRIES_MAX = 3  # failed starts of one key
 _NAMED_MAX = 5
-_INDEX_LOOKS = 600  # about ten minutes
 _log = logging.getLogger(__name__)
 
 
@@ -43,23 +39,20 @@ class LocalEngine:
     capabilities = Capabilities(places=True, proves_gone=True, shares_files=True)
 
     def __init__(self, home: Home, settings: LocalSettings, wake: Callable[[], None]) -> None:
-        self._settings = settings
-        self._nodes: list[Node] | None = None
-        self._site_made: Site | None = None
         self._home = home
         self._attempts = Attempts(home)
+        self._machine = Machine(home, settings, self._attempts.home_id)
         self._cgroups = Cgroups(home.root)
         self._watcher = Watcher(wake)
         self._observer = Observer(self._attempts, self._cgroups, self._watcher)
         self._stopper = Stopper(self._attempts, self._observer, self._cgroups)
         self._starter = Starter(home)
         self._tries: dict[AgentKey, int] = {}
-        self._looks = 0
         self._foreign: dict[AgentKey, Identity] | None = None  # None: not examined yet
 
     def render(self, submission: Submission) -> str:
         """The agent's launch as JSON, without the credential."""
-        return render.render(submission, self._site())
+        return render.render(submission, self._machine.site())
 
     def submit(self, submission: Submission) -> None:
         """Start the agent of this key, unless it was ever started or stopped.
@@ -79,7 +72,7 @@ class LocalEngine:
             made = self._cgroups.make(key, render.memory_bytes(submission.job.spec, key.node_index))
             doing, hint = "written", f"check the disk that holds {self._home.root}"
             try:
-                directory = self._attempts.create(key, render.launch(submission, self._site(), made))
+                directory = self._attempts.create(key, render.launch(submission, self._machine.site(), made))
                 doing, hint = "started", "check that the server has descriptors left, and that its code is complete"
                 started = self._starter.start(directory)
             except OSError as error:
@@ -99,14 +92,8 @@ class LocalEngine:
             raise OperationError(f"it is unknown whether {key} was started before: {error}", hint) from error
 
     def observe(self, keys: Sequence[AgentKey] | None) -> dict[AgentKey, Observation]:
-        """The phases of these keys, or of all that were started and are not known to have ended.
-
-        Sometimes the whole index is examined: an agent that reported its end is not asked for any more, and would stay in
-        it.
-        """
-        self._looks += 1
-        index = self._own() if keys is None or self._looks % _INDEX_LOOKS == 0 else []
-        seen = self._observer.observe(list(dict.fromkeys((*(keys or ()), *index))))
+        """The phases of these keys, or of all that were started and are not known to have ended."""
+        seen = self._observer.observe(self._observer.due(keys))
         if keys is None:
             self._cgroups.tidy()
         for key, observation in seen.items():
@@ -142,23 +129,11 @@ class LocalEngine:
     def inventory(self) -> list[Node]:
         """This machine, or the virtual nodes; determined once."""
         self._tell_foreign()
-        if self._nodes is None:
-            self._nodes = inventory.nodes(self._settings, self._home.root)
-        return list(self._nodes)
+        return self._machine.nodes()
 
     def close(self) -> None:
         """Release the thread and descriptors; agents continue."""
         self._watcher.close()
-
-    def _own(self) -> list[AgentKey]:
-        """The index without agents of other homes. An unreadable entry is included, and is observed as unknown."""
-        found = []
-        for key in self._attempts.live():
-            with contextlib.suppress(OSError):
-                if self._attempts.is_foreign(key):
-                    continue
-            found.append(key)
-        return found
 
     def _tell_foreign(self) -> None:
         """Report running agents of another log. They may be legitimate, so they are not stopped."""
@@ -180,28 +155,3 @@ class LocalEngine:
         self._cgroups.remove(key)
         self._stopper.forget(key)
         self._tries.pop(key, None)
-
-    def _site(self) -> Site:
-        if self._site_made is None:
-            real = any(not device.stand_in for node in self.inventory() for device in node.devices)
-            known = real or bool(inventory.real_devices())
-            sdk = pack.lay_out_sdk(str(self._home.sdk))
-            self._site_made = Site(self._home, self._settings, _basics(), self._attempts.home_id, known, sdk)
-        return self._site_made
-
-
-def _basics() -> dict[str, str]:
-    """Basic environment variables of a program, from the server's user and not from its shell."""
-    user = pwd.getpwuid(os.getuid()) if _known_user() else None
-    home = user.pw_dir if user else os.environ.get("HOME", "/")
-    name = user.pw_name if user else str(os.getuid())
-    return {"HOME": home, "USER": name, "LOGNAME": name, "SHELL": (user and user.pw_shell) or "/bin/sh",
-            "TMPDIR": tempfile.gettempdir()}  # fmt: skip
-
-
-def _known_user() -> bool:
-    try:
-        pwd.getpwuid(os.getuid())
-    except KeyError:
-        return False
-    return True

@@ -1,10 +1,12 @@
-"""Determines the nodes of this machine: its own node or declared virtual nodes, and their resources from `server.toml`."""
+"""Determines what this machine has: its own node or declared virtual nodes, and their resources from `server.toml`."""
 
 import contextlib
 import os
+import pwd
 import re
 import shutil
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -13,9 +15,11 @@ import psutil
 import pynvml  # type: ignore[import-untyped]
 from pydantic_core import PydanticCustomError
 
+from trainmaster.agent import pack
 from trainmaster.configuration import NodeSettings
-from trainmaster.engines.local.settings import LocalSettings
+from trainmaster.engines.local.settings import LocalSettings, Site
 from trainmaster.errors import UsageError
+from trainmaster.home import Home
 from trainmaster.model.nodes import Device, Node
 from trainmaster.model.spec import Counts, counts
 from trainmaster.spec.fields.quantities import amount, bandwidth_bps, count, counted_name
@@ -31,6 +35,47 @@ _DROPPED = {"nvidia", "tesla", "geforce", "quadro", "graphics", "device", "gener
 _CUT = re.compile(r"(\d+(gb|mb)|sxm\d*|pcie|nvl|hbm\d*\w*)\Z")
 
 T = TypeVar("T")
+
+
+class Machine:
+    """This machine, as the engine of a home uses it. Everything is determined once."""
+
+    def __init__(self, home: Home, settings: LocalSettings, home_id: str) -> None:
+        self._home, self._settings, self._home_id = home, settings, home_id
+        self._nodes: list[Node] | None = None
+        self._site: Site | None = None
+
+    def nodes(self) -> list[Node]:
+        """Its nodes, or the virtual ones. Raises: UsageError for an invalid declared amount."""
+        if self._nodes is None:
+            self._nodes = nodes(self._settings, self._home.root)
+        return list(self._nodes)
+
+    def site(self) -> Site:
+        """What launches depend on."""
+        if self._site is None:
+            real = any(not device.stand_in for node in self.nodes() for device in node.devices)
+            known = real or bool(real_devices())
+            sdk = pack.lay_out_sdk(str(self._home.sdk))
+            self._site = Site(self._home, self._settings, _basics(), self._home_id, known, sdk)
+        return self._site
+
+
+def _basics() -> dict[str, str]:
+    """Basic environment variables of a program, from the server's user and not from its shell."""
+    user = pwd.getpwuid(os.getuid()) if _known_user() else None
+    home = user.pw_dir if user else os.environ.get("HOME", "/")
+    name = user.pw_name if user else str(os.getuid())
+    return {"HOME": home, "USER": name, "LOGNAME": name, "SHELL": (user and user.pw_shell) or "/bin/sh",
+            "TMPDIR": tempfile.gettempdir()}  # fmt: skip
+
+
+def _known_user() -> bool:
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
 
 
 def nodes(settings: LocalSettings, root: Path) -> list[Node]:

@@ -3,6 +3,7 @@
 A round costs a few reads per live agent, and one scan of `/proc` for all agents that are dead without an exit record.
 """
 
+import contextlib
 from collections.abc import Sequence
 
 from trainmaster.backup import RESTORED
@@ -16,6 +17,7 @@ from trainmaster.wire import names, processes
 
 LAUNCH_S = 5.0  # after a launch this recent, an agent may still appear
 REPORT_S = 10.0  # after its exit record, an agent may so long report to a server that is slow
+_INDEX_ROUNDS = 600  # about ten minutes
 
 
 class Observer:
@@ -26,6 +28,27 @@ class Observer:
         self._cgroups = cgroups
         self._watcher = watcher
         self._identities: dict[AgentKey, Identity] = {}
+        self._rounds = 0
+
+    def due(self, keys: Sequence[AgentKey] | None) -> list[AgentKey]:
+        """The keys to observe in the next round: these, or None for all that are not known to have ended.
+
+        Sometimes the whole index is examined: an agent that reported its end is not asked for any more, and would stay in
+        it.
+        """
+        self._rounds += 1
+        index = self._own() if keys is None or self._rounds % _INDEX_ROUNDS == 0 else []
+        return list(dict.fromkeys((*(keys or ()), *index)))
+
+    def _own(self) -> list[AgentKey]:
+        """The index without agents of other homes. An unreadable entry is included, and is observed as unknown."""
+        found = []
+        for key in self._attempts.live():
+            with contextlib.suppress(OSError):
+                if self._attempts.is_foreign(key):
+                    continue
+            found.append(key)
+        return found
 
     def observe(self, keys: Sequence[AgentKey]) -> dict[AgentKey, Observation]:
         """The phase of every key. If a key's files cannot be read, its phase is unknown."""

@@ -1,15 +1,15 @@
 """An engine in memory under a virtual clock, with the laws of real engines and seeded faults.
 
 Each method first plays the events that were due by `clock.now_s()`. `due_reports` returns reports of agents, delayed and
-duplicated by the faults. `next_s` is the time of the next event. `violations` collects states that the control plane must
-never cause (two live attempts of a job, a device held twice). The same seed gives the same history.
+duplicated by the faults. `next_s` is the time of the next event. `truth.violations` collects states that the control plane
+must never cause (two live attempts of a job, a device held twice). The same seed gives the same history.
 """
 
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 
 from trainmaster.engines.simulated.agent import Agent, Start
+from trainmaster.engines.simulated.network import Network
 from trainmaster.engines.simulated.scripts import (
     Chooser,
     End,
@@ -18,7 +18,6 @@ from trainmaster.engines.simulated.scripts import (
     SimulatedCrash,
     always,
     ended_report,
-    machines,
     outcome,
 )
 from trainmaster.engines.simulated.truth import Truth, full_name
@@ -48,22 +47,14 @@ class SimulatedEngine:
         script: Chooser = _SIXTY_SECONDS,
         faults: Faults = _NO_FAULTS,
     ) -> None:
-        self.nodes: tuple[Node, ...] = machines()
         self.faults = faults
-        self.violations: list[str] = []
-        self.starts: dict[AgentKey, int] = {}
-        self.cleared: list[tuple[str, str]] = []  # (job, kind)
         self._rng = rng
         self._clock = clock
         self._script = script
         self._agents: dict[AgentKey, Agent] = {}
         self._stopped: dict[AgentKey, float] = {}  # tombstones: key -> end of the grace period
         self._seen_ended: set[AgentKey] = set()
-        self._silent_until_s: dict[str, float] = {}  # node -> end of its partition
-        self._mail: list[tuple[float, int, AgentKey, Mapping[str, object]]] = []
-        self._numbers = 0
-        self._heard: set[tuple[AgentKey, object]] = set()  # numbers of reports that arrived
-        self._burned: set[tuple[AgentKey, object]] = set()  # of reports that existed only on a lost node
+        self.network = Network(rng)
         self.truth = Truth(rng)
         self.stored: Callable[[AgentKey, Mapping[str, object]], None] = lambda key, report: None  # before `staged` is sent
 
@@ -88,7 +79,7 @@ class SimulatedEngine:
             if self._rng.random() < self.faults.skewed:
                 starts_s += self._rng.uniform(0.0, self.faults.late_s)
             agent = Agent(submission, script, starts_s, self._find(submission))
-            if self._silent_until_s.get(agent.node) == math.inf:
+            if self.network.is_lost(agent.node):
                 agent.begun, agent.agent_alive = True, False  # the node is lost, so nothing starts
             if self._rng.random() < self.faults.agent_crash:
                 agent.dies_s = agent.starts_s + self._rng.uniform(0.0, script.runs_s)
@@ -137,12 +128,11 @@ class SimulatedEngine:
             self._advance()
 
     def clear(self, job: str, kind: str) -> int:
-        """Record what was removed. Law: directories of running ranks must not be removed."""
+        """Remove nothing: there are no files. Law: directories of running ranks must not be removed."""
         self._advance()
         if kind in ("work", "logs"):
             living = [key for key, agent in self._agents.items() if key.job == job and agent.ranks_alive]
-            self.violations += [f"the {kind} of {job} was removed while {key} lives" for key in living]
-        self.cleared.append((job, kind))
+            self.truth.violations += [f"the {kind} of {job} was removed while {key} lives" for key in living]
         return 1
 
     def logs(self, key: AgentKey) -> str:
@@ -150,26 +140,22 @@ class SimulatedEngine:
         return ""
 
     def inventory(self) -> list[Node]:
-        """The nodes as last set."""
-        return list(self.nodes)
+        """All nodes, lost ones included."""
+        return list(self.network.nodes)
 
     def due_reports(self) -> list[tuple[AgentKey, Mapping[str, object]]]:
         """Reports that have arrived since the last call, in order of arrival."""
         self._advance()
-        now_s = self._clock.now_s()
-        due = sorted((mail for mail in self._mail if mail[0] <= now_s), key=lambda mail: mail[:2])
-        self._mail = [mail for mail in self._mail if mail[0] > now_s]
-        self._heard |= {(key, report["n"]) for _, _, key, report in due}
-        return [(key, report) for _, _, key, report in due]
+        return self.network.deliver(self._clock.now_s())
 
     def told(self, surely: bool = False) -> list[tuple[AgentKey, Mapping[str, object]]]:
         """The truth: every checkpoint and artifact that an agent reported. `surely`: only those no lost node can have taken."""
         told = [(key, report) for key, agent in self._agents.items() for report in agent.told]
-        return [(key, report) for key, report in told if not surely or (key, report["n"]) not in self._burned]
+        return [(key, report) for key, report in told if not surely or not self.network.may_have_lost(key, report)]
 
     def next_s(self) -> float | None:
         """Time of the next event, for a clock that jumps; None if there is none."""
-        times = [mail[0] for mail in self._mail]
+        times = self.network.arrivals_s()
         for agent in self._agents.values():
             if not agent.begun:
                 times.append(agent.starts_s)
@@ -193,7 +179,7 @@ class SimulatedEngine:
 
     def partition(self, node: str, for_s: float) -> None:
         """Cut the connection to a node for some time; its processes continue."""
-        self._silent_until_s[node] = max(self._clock.now_s() + for_s, self._silent_until_s.get(node, 0.0))
+        self.network.partition(node, self._clock.now_s() + for_s)
 
     def reboot(self, node: str) -> None:
         """Restart a node: everything on it is gone, without an exit record."""
@@ -205,15 +191,11 @@ class SimulatedEngine:
     def lose(self, node: str) -> None:
         """Lose a node permanently, with all unsent reports; nothing is heard of it until `find`."""
         self.reboot(node)
-        gone = {key for key, agent in self._agents.items() if agent.node == node}
-        self._mail = [mail for mail in self._mail if mail[2] not in gone]
-        for key in gone:
-            self._burned |= {(key, report["n"]) for report in self._agents[key].told} - self._heard
-        self._silent_until_s[node] = math.inf
+        self.network.lose(node, {key: agent for key, agent in self._agents.items() if agent.node == node})
 
     def find(self, node: str) -> None:
         """A lost node is back, with its state of agents."""
-        self._silent_until_s.pop(node, None)
+        self.network.find(node)
 
     def _advance(self) -> None:
         """Play the due events in the order in which ranks end, because one end breaks others of its gang."""
@@ -225,7 +207,7 @@ class SimulatedEngine:
         if not agent.begun and agent.agent_alive and agent.starts_s <= now_s:
             self._begin(key, agent)
         if agent.start.hangs and agent.begun and key in self._stopped and agent.outcome is None and agent.agent_alive:
-            self._end(key, agent, now_s, Outcome())
+            self._end(agent, now_s, Outcome())
         if not agent.ranks_alive:
             return
         end = agent.end()
@@ -234,13 +216,13 @@ class SimulatedEngine:
         if agent.agent_alive:
             for after_s, report in agent.script.reports[len(agent.told) :]:
                 if agent.starts_s + after_s <= min(now_s, end.at_s):
-                    agent.told.append(self._send(key, agent.starts_s + after_s, self._further(key, agent, report)))
+                    agent.told.append(self._send(agent, agent.starts_s + after_s, self._further(key, agent, report)))
         if end.at_s <= now_s:
             agent.ranks_alive = False
             self._break(key, agent, end)
             if agent.agent_alive:
                 ran_s, asked = end.at_s - agent.starts_s, agent.term_s is not None
-                self._end(key, agent, end.at_s, outcome(agent.submission, end, ran_s, asked))
+                self._end(agent, end.at_s, outcome(agent.submission, end, ran_s, asked))
 
     def _further(self, key: AgentKey, agent: Agent, report: Mapping[str, object]) -> Mapping[str, object]:
         """A report with its step shifted by the step of the restored checkpoint."""
@@ -257,15 +239,15 @@ class SimulatedEngine:
         if key in self._stopped:
             agent.agent_alive = False  # it found the tombstone
         elif agent.start.failed is not None:
-            self._end(key, agent, agent.starts_s, agent.start.failed)
+            self._end(agent, agent.starts_s, agent.start.failed)
         elif not agent.start.hangs:
             agent.ranks_alive = True
-            self.starts[key] = self.starts.get(key, 0) + 1
-            self._send(key, agent.starts_s, agent.started)
+            self.truth.starts[key] = self.truth.starts.get(key, 0) + 1
+            self._send(agent, agent.starts_s, agent.started)
 
-    def _end(self, key: AgentKey, agent: Agent, at_s: float, result: Outcome) -> None:
+    def _end(self, agent: Agent, at_s: float, result: Outcome) -> None:
         agent.outcome = result
-        self._send(key, at_s, ended_report(0, result))
+        self._send(agent, at_s, ended_report(0, result))
 
     def _break(self, key: AgentKey, agent: Agent, end: End) -> None:
         """A bad end of ranks breaks the others of their gang: these lose their connections and exit with 1."""
@@ -276,19 +258,8 @@ class SimulatedEngine:
             if other is not agent and (other_key.job, other_key.attempt) == (key.job, key.attempt) and other.broken_s is None:
                 other.broken_s = end.at_s + self._rng.uniform(0.02, 0.5)
 
-    def _send(self, key: AgentKey, at_s: float, report: Mapping[str, object]) -> Mapping[str, object]:
-        """Mail a report with its agent's next number; returns the report as sent."""
-        agent = self._agents[key]
-        agent.sent += 1
-        self._numbers += 1
-        numbered = {**report, "n": agent.sent}
-        held_s = self._rng.uniform(0.0, self.faults.late_s) if self._rng.random() < self.faults.late else 0.0
-        agent.arrived_s = max(at_s + held_s, self._silent_until_s.get(agent.node, 0.0), agent.arrived_s)
-        self._mail.append((agent.arrived_s, self._numbers, key, numbered))
-        if self._rng.random() < self.faults.duplicate:
-            again_s = agent.arrived_s + self._rng.uniform(0.0, self.faults.late_s)
-            self._mail.append((again_s, self._numbers, key, numbered))
-        return numbered
+    def _send(self, agent: Agent, at_s: float, report: Mapping[str, object]) -> Mapping[str, object]:
+        return self.network.send(agent, at_s, report, self.faults)
 
     def _look(self, key: AgentKey) -> Observation:
         agent = self._agents.get(key)
@@ -296,7 +267,7 @@ class SimulatedEngine:
             return Observation(Phase.UNKNOWN, evidence="the probe timed out")
         if agent is None:
             return Observation(Phase.GONE if key in self._stopped else Phase.ABSENT)
-        if self._silent_until_s.get(agent.node, 0.0) > self._clock.now_s():
+        if self.network.is_silent(agent.node, self._clock.now_s()):
             return Observation(Phase.UNKNOWN, evidence="the node does not answer")
         if agent.outcome is not None:
             started = ({**agent.started, "n": 0},) if agent.outcome.ranks else ()
@@ -307,7 +278,7 @@ class SimulatedEngine:
             return Observation(Phase.RUNNING)
         if agent.ranks_alive:
             return Observation(Phase.LOST, evidence="the agent is gone")
-        spooled = tuple(report for report in agent.told if any(mail[2:] == (key, report) for mail in self._mail))
+        spooled = tuple(report for report in agent.told if self.network.carries(key, report))
         return Observation(Phase.GONE, reports=spooled, evidence="the agent is gone")
 
     def _check(self, new: Agent) -> None:
@@ -319,13 +290,13 @@ class SimulatedEngine:
             if not other.ranks_alive and (other.begun or other_key in self._stopped):
                 continue
             if other_key.job == key.job and other_key.attempt != key.attempt:
-                self.violations.append(f"{key} started while {other_key} lives")
+                self.truth.violations.append(f"{key} started while {other_key} lives")
                 continue
             held = {device: part for device, part in self._devices(other).items() if device in mine}
             for device, part in held.items():
                 left[device] -= part
             if twice := sorted(device for device in held if left[device] < -_ROUNDING):
-                self.violations.append(f"{key} was given {twice}, which {other_key} holds")
+                self.truth.violations.append(f"{key} was given {twice}, which {other_key} holds")
 
     def _devices(self, agent: Agent) -> dict[tuple[str, int], float]:
         assert agent.submission.job.attempt is not None

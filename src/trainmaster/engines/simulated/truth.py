@@ -14,11 +14,13 @@ def full_name(job: str, ref: str) -> str:
 
 @dataclass(slots=True)
 class Truth:
-    """Draws from the seed, once for each part of a checkpoint, whether its bytes are damaged."""
+    """What happened. Draws from the seed, once for each part of a checkpoint, whether its bytes are damaged."""
 
     rng: random.Random
     steps: dict[str, int | None] = field(default_factory=dict)  # full name -> step
     firsts: dict[tuple[str, int], tuple[AgentKey, End]] = field(default_factory=dict)  # attempt -> its first bad end
+    starts: dict[AgentKey, int] = field(default_factory=dict)  # how often the ranks of an agent were started
+    violations: list[str] = field(default_factory=list)  # states that the control plane must never cause
     asked: set[AgentKey] = field(default_factory=set)  # agents that the engine was told to start, with any result
     _damaged: dict[tuple[str, int], bool] = field(default_factory=dict)
 

@@ -28,10 +28,10 @@ async def sync(request: Request) -> bodies.Json:
     """Handle one sync (`wire.messages.SyncRequest`). Reports are durable before the response is sent."""
     api = runtime.of(request)
     key, content, body = await bodies.decoded(request, "the sync", lambda parts: _parsed(request, parts))
-    job = await api.job(key.job)
+    job = await api.recorded.job(key.job)
     if job is not None and job.attempt is not None and key.attempt > job.attempt.number:
-        api.forget(key.job)
-        job = await api.job(key.job)
+        api.recorded.forget(key.job)
+        job = await api.recorded.job(key.job)
     is_over = job is not None and over(job, key)
     is_silent = is_over and await _is_silent(api, job, key)
     storing = asyncio.ensure_future(_store_samples(api, content, is_silent))
@@ -48,7 +48,7 @@ async def sync(request: Request) -> bodies.Json:
 async def _store_samples(api: runtime.Runtime, content: agent_reports.SyncContent, is_silent: bool) -> None:
     """Store the points and heartbeats."""
     if (content.points or content.heartbeats) and not is_silent:
-        await api.samples.put([runtime.Sample(tuple(content.points), tuple(content.heartbeats))])
+        await api.metric_writer.put(content.points, content.heartbeats)
 
 
 async def _store_reports(
@@ -64,16 +64,16 @@ async def _store_reports(
     if any(report["kind"] == "ended" for report in taken):
         await asyncio.wait({points}, timeout=_POINTS_FIRST_S)
     if any(report.get("environment") is not None for report in taken):
-        async with api.blob_lock.shared():  # garbage collection must not remove a stored record before the row refers to it
+        async with api.known_blobs.referring():  # garbage collection must not remove a record before the row refers to it
             await _store_environments(api, taken)
-            await api.accept(rows)
+            await api.commands.accept(rows)
     elif rows:
-        await api.accept(rows)
+        await api.commands.accept(rows)
 
 
 async def _gang_step(api: runtime.Runtime, key: AgentKey) -> int | None:
     """The highest step of a gang of several nodes: a node that names no steps itself learns that the others go on."""
-    job = await api.job(key.job)
+    job = await api.recorded.job(key.job)
     if job is None or job.attempt is None or len(job.attempt.allocation.shares) < 2:
         return None
     beats = await run_in_threadpool(api.services.metrics.heartbeats, key.job)
@@ -96,9 +96,9 @@ async def _store_environments(api: runtime.Runtime, reports: list[dict[str, Any]
     """Copy the environment records that agents report into the blob store, once each."""
     for report in reports:
         name = report.get("environment")
-        new = isinstance(name, str) and name not in api.known_environments
+        new = isinstance(name, str) and name not in api.known_blobs.environments
         if new and await run_in_threadpool(keep_environment, api.services, str(name)):
-            api.known_environments.add(str(name))
+            api.known_blobs.environments.add(str(name))
 
 
 async def _await_orders(api: runtime.Runtime, key: AgentKey, body: Mapping[str, Any]) -> tuple[list[Order], bool]:
@@ -108,7 +108,7 @@ async def _await_orders(api: runtime.Runtime, key: AgentKey, body: Mapping[str, 
     with api.notifier.subscribe(key.job) as signal:
         while True:
             signal.clear()
-            job = await api.job(key.job)
+            job = await api.recorded.job(key.job)
             wanted = [*orders(job, key), *api.execs.orders(key)] if job is not None else []
             left_s = deadline_s - time.monotonic()
             if version(wanted) != seen or left_s <= 0 or api.notifier.closing:

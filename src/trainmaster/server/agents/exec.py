@@ -22,7 +22,7 @@ from trainmaster.server.http.idempotency import idempotency_key
 from trainmaster.server.http.parameters import COMMAND_MAX, INPUT_MAX, NUMBER_MAX, SIDE_MAX, Number, Ref, Wait
 from trainmaster.server.http.permissions import check_own
 from trainmaster.server.runtime import limits, runtime
-from trainmaster.server.runtime.exec_sessions import BUFFER_MAX_BYTES, Session
+from trainmaster.server.runtime.exec_sessions import Session
 from trainmaster.server.schemas import actions, described
 from trainmaster.server.views.lookup import find
 from trainmaster.wire.messages import Order, Terminal
@@ -53,7 +53,7 @@ async def begin(request: Request, ref: Ref) -> bodies.Json:
     node, order = _order(job, attempt, body)
     what = "(stacks)" if order.get("stacks") else " ".join(redaction.command(order["command"]))[:_RECORDED_MAX]
     record = RecordCommand(job.id, attempt.number, user, what, node, order.get("rank"), order.get("role"))
-    await api.accept([NewRow(f"RecordCommand:{job.id}:{user}:{idempotency_key(request)}", record, time.time())])
+    await api.commands.accept([NewRow(f"RecordCommand:{job.id}:{user}:{idempotency_key(request)}", record, time.time())])
     session = api.execs.begin(attempt.key(job.id, node), user, order)
     api.notifier.notify(job.id)
     host = attempt.allocation.shares[node].node
@@ -74,11 +74,12 @@ async def output(request: Request, ref: Ref, id: Id, after: Number = 0, wait_s: 
     with api.execs.notifier.subscribe(id) as signal:
         while True:
             signal.clear()
-            chunks, result = session.output_after(after), session.result
+            chunks, result = session.output.after(after), session.result
             api.execs.notifier.notify(id)  # the buffer has room again
             signal.clear()
             if not chunks and result is None:
-                _notice_loss(await api.job(session.key.job), session)  # the last output and the result may arrive meanwhile
+                # the last output and the result may arrive meanwhile
+                _notice_loss(await api.recorded.job(session.key.job), session)
             left_s = deadline_s - time.monotonic()
             if chunks or result is not None or left_s <= 0 or api.notifier.closing:
                 told = [{"stream": chunk.stream, "data": chunk.data} for chunk in chunks]
@@ -104,9 +105,9 @@ async def give(request: Request, ref: Ref, id: Id) -> bodies.Json:
         data = base64.b64decode(bodies.text(body, "data", "", INPUT_MAX) or "", validate=True)
     except binascii.Error as error:
         raise UsageError(f"data is not base64: {error}") from error
-    if not await _wait_until(api, session, lambda: len(session.input) <= BUFFER_MAX_BYTES):
+    if not await _wait_until(api, session, lambda: not session.input.is_full):
         return bodies.Json({"taken": False}, 202)
-    session.add_input(data, body.get("end") is True)
+    session.input.add(data, body.get("end") is True)
     api.execs.notifier.notify(id)
     return bodies.Json({"taken": True}, 202)
 
@@ -150,13 +151,13 @@ async def agent_output(request: Request) -> bodies.Json:
     number, chunks = body.get("n"), body.get("chunks")
     if not isinstance(number, int) or not isinstance(chunks, list) or not all(map(_is_chunk, chunks)):
         raise UsageError("n must be a number and chunks a list of [stream, text]")
-    if number <= session.messages:
+    output = session.output
+    if number <= output.messages:
         return bodies.Json({"taken": True})
-    if chunks and not await _wait_until(api, session, lambda: session.size <= BUFFER_MAX_BYTES or number <= session.messages):
+    if chunks and not await _wait_until(api, session, lambda: not output.is_full or number <= output.messages):
         return bodies.Json({"taken": False})
-    if number > session.messages:
-        session.messages = number
-        session.add_output([(1 if stream == 1 else 2, data) for stream, data in chunks])
+    if number > output.messages:
+        output.add(number, [(1 if stream == 1 else 2, data) for stream, data in chunks])
         if isinstance(body.get("over"), dict):
             session.result = {name: body["over"].get(name) for name in ("exit_code", "signal", "error", "with_attempt")}
     api.execs.notifier.notify(session.id)
@@ -173,12 +174,10 @@ async def agent_input(request: Request) -> bodies.Json:
     offset = body.get("offset")
     if not isinstance(offset, int) or offset < 0:
         raise UsageError("offset must be a number")
-    await _wait_until(
-        api, session, lambda: bool(session.input_from(offset)) or session.input_ended or session.result is not None
-    )
-    data = session.input_from(offset)[:_INPUT_MAX_BYTES]
-    all_read = offset + len(data) >= session.input_offset + len(session.input)
-    ended = session.result is not None or (session.input_ended and all_read)
+    typed = session.input
+    await _wait_until(api, session, lambda: bool(typed.after(offset)) or typed.is_closed or session.result is not None)
+    data = typed.after(offset)[:_INPUT_MAX_BYTES]
+    ended = session.result is not None or typed.ends_at(offset + len(data))
     api.execs.notifier.notify(session.id)
     return bodies.Json({"data": base64.b64encode(data).decode(), "ended": ended})
 

@@ -146,7 +146,7 @@ async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 async def _authenticated(request: Request, api: runtime.Runtime, claimed: object = None) -> tuple[Job, AgentKey]:
     """Raises: UsageError, AuthenticationError, NotFoundError."""
     key = runtime.agent(request, claimed)
-    job = await api.job(key.job)
+    job = await api.recorded.job(key.job)
     if job is None:
         raise NotFoundError(f"there is no job {key.job!r}")
     return job, key

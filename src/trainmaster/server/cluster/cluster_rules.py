@@ -45,7 +45,7 @@ def show(request: Request) -> bodies.Json:
     """Pools, projects, quotas and classes, as in cluster.yaml and as text."""
     api = runtime.of(request)
     rules = present(api)
-    paragraphs = [*explain(rules, time.time()), *_measured(api.ended.now().pasts)]
+    paragraphs = [*explain(rules, time.time()), *_measured(api.recorded.ended().pasts)]
     words = [{"about": one.about, "sentences": list(one.sentences)} for one in paragraphs]
     return bodies.Json({"cluster": to_mapping(rules), "told": words})
 
@@ -76,7 +76,7 @@ async def apply(request: Request) -> bodies.Json:
     changes, words = await run_in_threadpool(_compared, api, rules)
     if changes:
         key = f"cluster:{user}:{idempotency_key(request)}"
-        await api.accept([NewRow(key, ConfigureCluster(rules, user), time.time())])
+        await api.commands.accept([NewRow(key, ConfigureCluster(rules, user), time.time())])
     return bodies.Json({"changes": changes, "words": words}, 202)
 
 
@@ -106,7 +106,7 @@ async def _asked(request: Request) -> Cluster:
 def _compared(api: runtime.Runtime, rules: Cluster) -> tuple[list[str], list[str]]:
     """The differences from the present configuration, and warnings about it. Raises: UsageError."""
     now = present(api)
-    return differences(now, rules), [*unkept(rules, api.nodes()), *over(rules, time.time()), *_bereft(api, now, rules)]
+    return differences(now, rules), [*unkept(rules, api.recorded.nodes()), *over(rules, time.time()), *_bereft(api, now, rules)]
 
 
 def _bereft(api: runtime.Runtime, now: Cluster, rules: Cluster) -> Iterator[str]:

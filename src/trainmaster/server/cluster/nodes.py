@@ -66,5 +66,5 @@ async def _set(request: Request, name: str, state: NodeState) -> bodies.Json:
         raise NotFoundError(f"there is no node {name!r}", f"known: {known}" if known else "control has not listed nodes yet")
     user = runtime.user(request)
     key = f"node:{name}:{state.value}:{user}:{idempotency_key(request)}"
-    await api.accept([NewRow(key, SetNodeState(name, state, user, reason), time.time())])
+    await api.commands.accept([NewRow(key, SetNodeState(name, state, user, reason), time.time())])
     return bodies.Json({"name": name, "state": state.value}, 202)

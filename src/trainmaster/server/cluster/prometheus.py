@@ -59,11 +59,12 @@ class _Gauges:
         counts = {state.value: float(count) for state, count in events.live_counts().items()}
         yield _labelled("trainmaster_jobs", "Unfinished jobs by state", "state", counts)
         yield _one("trainmaster_queue_oldest_wait_seconds", "Longest waiting time in the queue", self._oldest_s())
-        pending = float(len(api.pending_commands.rows()))
+        pending = float(len(api.commands.pending()))
         yield _one("trainmaster_inbox_waiting", "Commands not processed by control yet", pending)
         yield CounterMetricFamily("trainmaster_events", "Events recorded", value=float(events.head().last_seq))
-        yield CounterMetricFamily("trainmaster_metric_points", "Metric points since the start", value=float(api.points_written))
-        yield _one("trainmaster_log_followers", "Clients that follow a log", float(api.log_followers))
+        written = float(api.metric_writer.points_written)
+        yield CounterMetricFamily("trainmaster_metric_points", "Metric points since the start", value=written)
+        yield _one("trainmaster_log_followers", "Clients that follow a log", float(api.activity.log_followers))
         yield from self._nodes()
 
     def _oldest_s(self) -> float:

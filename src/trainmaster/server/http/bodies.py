@@ -181,7 +181,7 @@ async def decoded(request: Request, what: str, decode: Callable[[list[bytes]], T
     limit_bytes = limits.of(request.scope)
     held_bytes = _declared(request) or (limit_bytes if "transfer-encoding" in request.headers else 0)
     held_bytes = min(held_bytes, limit_bytes) if held_bytes > _AT_ONCE_BYTES else 0
-    async with request.app.state.runtime.body_memory.hold(held_bytes):
+    async with request.app.state.body_memory.hold(held_bytes):
         return await _decode(request, what, decode)
 
 

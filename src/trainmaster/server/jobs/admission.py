@@ -26,13 +26,13 @@ _TOLD_MAX = 3
 
 def present(api: Runtime) -> Cluster:
     """The configuration once control has processed all accepted changes."""
-    accepted = [row.command.cluster for row in api.pending_commands.rows() if isinstance(row.command, ConfigureCluster)]
+    accepted = [row.command.cluster for row in api.commands.pending() if isinstance(row.command, ConfigureCluster)]
     return accepted[-1] if accepted else api.services.events.rules()
 
 
 def obeyed(api: Runtime, spec: JobSpec) -> Cluster:
     """The configuration that a spec fits into. Raises: UsageError for an unknown class or pool."""
-    rules, nodes = api.rules(), api.nodes()
+    rules, nodes = api.recorded.rules(), api.recorded.nodes()
     if _known(rules, nodes, spec):
         return rules
     rules = present(api)  # it may have changed a moment ago
@@ -62,7 +62,7 @@ def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
 
 def meaningless(api: Runtime, spec: JobSpec) -> list[str]:
     """Notes on what is in a spec and has no effect here, though the job may start: most of it may be misspelled."""
-    found = _nowhere(api, spec, api.rules())
+    found = _nowhere(api, spec, api.recorded.rules())
     if found:
         found = _nowhere(api, spec, present(api))  # the labels may have changed a moment ago
     return [*_unconfigured(api, spec.project), *found, *_unmailed(api, spec)]
@@ -76,7 +76,7 @@ def _unmailed(api: Runtime, spec: JobSpec) -> list[str]:
 
 def _nowhere(api: Runtime, spec: JobSpec, rules: Cluster) -> list[str]:
     """What no node has: some of its choices of GPUs (a job is refused if that holds of all), labels, data."""
-    sites = sites_of(api.nodes(), rules, time.time())
+    sites = sites_of(api.recorded.nodes(), rules, time.time())
     if not sites:
         return []
     groups = grouped(sites)
@@ -87,7 +87,7 @@ def _nowhere(api: Runtime, spec: JobSpec, rules: Cluster) -> list[str]:
 
 def _unconfigured(api: Runtime, project: str) -> list[str]:
     """A note if the cluster or server configuration names projects, and not this one: it may be misspelled."""
-    names = list(dict.fromkeys([*(one.name for one in api.rules().projects), *api.services.configuration.projects]))
+    names = list(dict.fromkeys([*(one.name for one in api.recorded.rules().projects), *api.services.configuration.projects]))
     if not names or project in (*names, "default"):
         return []
     near = nearest(project, names)

@@ -123,4 +123,4 @@ async def _take(request: Request, commands: Sequence[CancelJob]) -> None:
     """Store the commands durably. Each is ordered after the job's own submit."""
     if commands:
         user, key, now_s = runtime.user(request), idempotency_key(request), time.time()
-        await runtime.of(request).accept([NewRow(f"CancelJob:{one.job}:{user}:{key}", one, now_s) for one in commands])
+        await runtime.of(request).commands.accept([NewRow(f"CancelJob:{one.job}:{user}:{key}", one, now_s) for one in commands])

@@ -31,7 +31,7 @@ def recording(api: Runtime) -> Callable[[], Awaitable[float]]:
         began_s = time.monotonic()
         row = await asyncio.to_thread(foreseen, api)
         if row is not None:
-            await api.accept([row])
+            await api.commands.accept([row])
         return max(BEAT_S, _REST * (time.monotonic() - began_s))
 
     return record

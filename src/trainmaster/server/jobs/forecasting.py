@@ -41,7 +41,7 @@ class History:
 
 def history(api: Runtime) -> History:
     """From the newest jobs. The cost is linear in running jobs, and in jobs that ended since the last call."""
-    ended = api.ended.now()
+    ended = api.recorded.ended()
     live = api.services.events.jobs(JobQuery(states=_LIVE, limit=_LIVE_MAX))
     return History(ended.lifetimes, calibrated((*ended.starts, *live)))
 

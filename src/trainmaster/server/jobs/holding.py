@@ -63,5 +63,5 @@ async def _take(request: Request, found: FoundJob, command: Command) -> bodies.J
     api = runtime.of(request)
     verb = type(command).__name__
     key = f"{verb}:{found.job.id}:{runtime.user(request)}:{idempotency_key(request)}"
-    await api.accept([NewRow(key, command, time.time())])
+    await api.commands.accept([NewRow(key, command, time.time())])
     return bodies.Json({"id": found.job.id, "state": found.job.state.value}, 202)

@@ -125,7 +125,7 @@ class NotificationLoop:
     async def _warn(self, one: Owed, text: str) -> None:
         """Report it in the job; an empty text withdraws the report."""
         topic = f"notification to {shown(one.to)}"[:100]
-        await self._api.accept([NewRow(f"notice-{os.urandom(12).hex()}", WarnJob(one.job, topic, text), time.time())])
+        await self._api.commands.accept([NewRow(f"notice-{os.urandom(12).hex()}", WarnJob(one.job, topic, text), time.time())])
 
 
 def owed_by(job: Job) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def snapshot_of(api: runtime.Runtime, waiting: Sequence[Job], rules: Cluster | N
     events = api.services.events
     live = events.jobs(JobQuery(states=_LIVE, limit=QUEUE_MAX))
     seen = world(time.time(), events.nodes(), waiting, live, present(api) if rules is None else rules)
-    return seen._replace(usage=accounts(events.balances()), ended=api.ended.now().pasts)
+    return seen._replace(usage=accounts(events.balances()), ended=api.recorded.ended().pasts)
 
 
 def position(seen: Snapshot, job_id: str) -> int | None:

@@ -77,7 +77,7 @@ async def _make(request: Request, ref: str, relation: Relation, body: Mapping[st
     if made is not None:
         return await _made_before(api, parent, made, relation)
     told: dict[str, Any] = {}
-    async with api.blob_lock.shared():  # the checkpoint found now must still be stored when the row is committed
+    async with api.known_blobs.referring():  # the checkpoint found now must still be stored when the row is committed
         parent = (await run_in_threadpool(find, api, ref)).job
         if relation is Relation.REQUEUE:  # it replaces the original and keeps its owner; the others belong to the caller
             check_own(request, parent)
@@ -88,7 +88,7 @@ async def _make(request: Request, ref: str, relation: Relation, body: Mapping[st
         if relation is Relation.REPRODUCTION:
             told = await run_in_threadpool(reproduction.comparison, api, parent, command.data)
         row = NewRow(key, command, time.time(), command.spec.experiment, asked)
-        (id,) = await api.accept([row])
+        (id,) = await api.commands.accept([row])
     said = await run_in_threadpool(notes, api, row)
     return Acknowledgement({"id": id, "notes": said, "lineage": resources.lineage_view(command.lineage), **told}, 201)
 

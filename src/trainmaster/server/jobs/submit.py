@@ -91,9 +91,9 @@ async def submit(request: Request) -> Acknowledgement:
     key, asked = f"submit:{user}:{idempotency_key(request)}", request_digest(request, body)
     job, said = await answered(api, key, asked), list[str]()
     if job is None:
-        async with api.blob_lock.shared():  # blobs found now must still be stored when the row is committed
+        async with api.known_blobs.referring():  # blobs found now must still be stored when the row is committed
             row, said = await SUBMITS.run(_made, api, body, key, user)
-            (job,) = await api.accept([replace(row, asked=asked)])
+            (job,) = await api.commands.accept([replace(row, asked=asked)])
     return Acknowledgement({"id": job, "notes": said}, 201)
 
 
@@ -117,10 +117,10 @@ async def submit_batch(request: Request) -> Acknowledgement:
     if len(patterns) > _BATCH_PATTERNS_MAX:
             raise UsageError(f"a batch has at most {_BATCH_PATTERNS_MAX} different metric patterns", "split it")
     api, user, key = runtime.of(request), runtime.user(request), idempotency_key(request)
-    async with api.blob_lock.shared():
+    async with api.known_blobs.referring():
         names = _names(jobs, user, key)
         rows, known = await SUBMITS.run(_rows, api, jobs, names, user)
-        made = known | dict(zip([row.key for row in rows], await api.accept(rows), strict=True))
+        made = known | dict(zip([row.key for row in rows], await api.commands.accept(rows), strict=True))
     return Acknowledgement({"ids": [made[name] for name in names]}, 201)
 
 
@@ -195,7 +195,7 @@ def row_of(api: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, k
 def check_spec(api: runtime.Runtime, spec: JobSpec) -> None:
     """Raises: UsageError for a missing tag that the project requires, an unknown class or pool; ImpossibleError."""
     check_tags(api, spec)
-    rules, nodes = obeyed(api, spec), api.nodes()
+    rules, nodes = obeyed(api, spec), api.recorded.nodes()
     lacking = never(asks(spec), grouped(sites_of(nodes, rules, time.time()))) if nodes else None
     if lacking is not None:
         raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
@@ -227,7 +227,7 @@ def ruled_out(api: runtime.Runtime, row: NewRow) -> str | None:
     It uses the configuration that control has processed. Reading later changes would take longer than the submit itself.
     """
     assert isinstance(row.command, SubmitJob)
-    spec, nodes = row.command.spec, api.nodes()
+    spec, nodes = row.command.spec, api.recorded.nodes()
     rules = obeyed(api, spec)
     tier = rules.work(spec.work).priority
     owner = Owner(spec.project, row.command.member, spec.work, tier + spec.priority, tier)

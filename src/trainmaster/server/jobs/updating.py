@@ -50,7 +50,7 @@ async def update(request: Request, ref: Ref) -> bodies.Json:
     commands: list[Command] = [_command(job.id, user, spec, body)] if body.keys() - {"hold"} else []
     commands += [] if hold is None else [HoldJob(job.id, user, hold)]
     key = f"{job.id}:{user}:{idempotency_key(request)}"
-    await api.accept([NewRow(f"{type(one).__name__}:{key}", one, time.time()) for one in commands])
+    await api.commands.accept([NewRow(f"{type(one).__name__}:{key}", one, time.time()) for one in commands])
     return bodies.Json({"id": job.id, "state": job.state.value, **_view(spec)}, 202)
 
 

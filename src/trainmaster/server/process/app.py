@@ -19,6 +19,7 @@ from trainmaster.server.agents import agent_sync, exec, store_transfers
 from trainmaster.server.cluster import cluster_rules, gpus, history_export, nodes, prometheus, server_troubles, tokens, usage
 from trainmaster.server.http import bodies, errors, permissions
 from trainmaster.server.http.authentication import AuthenticationMiddleware
+from trainmaster.server.http.body_memory import MemoryBudget
 from trainmaster.server.http.unchanged import Answers
 from trainmaster.server.jobs import (
     cancelling,
@@ -33,9 +34,9 @@ from trainmaster.server.jobs import (
 )
 from trainmaster.server.jobs.start_estimates import StartEstimates
 from trainmaster.server.process import idle_stop
+from trainmaster.server.process.background import supervised
 from trainmaster.server.record import artifacts, comparison, notes, provenance
 from trainmaster.server.runtime import limits, workers
-from trainmaster.server.runtime.background import supervised
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.schemas import described, models
@@ -78,8 +79,10 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
         redirect_slashes=False,
     )
     app.state.runtime = runtime
+    app.state.body_memory = MemoryBudget(limits.ALL_BODIES_BYTES, limits.BUSY_S)
     app.state.answers, app.state.start_estimates = Answers(), StartEstimates()
-    app.add_middleware(AuthenticationMiddleware, tokens=runtime.tokens, secret=runtime.secret, called=runtime.note_request)
+    called = runtime.activity.note_request
+    app.add_middleware(AuthenticationMiddleware, tokens=runtime.tokens, secret=services.secret, called=called)
     errors.install(app)
     app.router.routes.append(Route("/agent/sync", agent_sync.sync, methods=["POST"]))
     app.router.routes.append(Route("/agent/store", store_transfers.store, methods=["POST"]))
@@ -145,12 +148,12 @@ def _loops(runtime: Runtime) -> list[Coroutine[Any, Any, None]]:
     services = runtime.services
 
     async def trim_inbox() -> float:
-        await runtime.trim()
+        await runtime.commands.trim()
         return _TRIM_S
 
     async def import_unsent() -> float:
         """Import metric points that dead agents had not sent."""
-        await runtime.import_unsent()
+        await runtime.metric_writer.import_unsent()
         return _IMPORT_S
 
     async def trim_cache() -> float:

@@ -33,7 +33,7 @@ def idle_check(
         busy_s = now_s  # if the check fails, the server counts as busy
         if not await asyncio.to_thread(_is_busy, api):
             busy_s = seen_s
-        if now_s - max(busy_s, api.last_request_s) >= idle_s:  # not by the time of the answer: a slow one says nothing
+        if now_s - max(busy_s, api.activity.last_request_s) >= idle_s:  # not by the time of the answer: a slow one says nothing
             _log.info("nothing to do for %.0f s: stopping", idle_s)
             await asyncio.to_thread(stop or _stop, api.services.home)
             return None
@@ -44,7 +44,7 @@ def idle_check(
 
 def _is_busy(api: Runtime) -> bool:
     """Whether there is an unfinished or newly accepted job, or a log follower."""
-    return bool(api.log_followers or any(api.services.events.live_counts().values()) or api.pending_commands.rows())
+    return bool(api.activity.log_followers or any(api.services.events.live_counts().values()) or api.commands.pending())
 
 
 def _stop(home: Home) -> None:

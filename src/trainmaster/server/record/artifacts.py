@@ -119,7 +119,7 @@ def kept_by(api: runtime.Runtime, job: Job) -> dict[str, Any]:
 
 def _lost_notes(api: runtime.Runtime, job: Job, kept: Sequence[Artifact]) -> list[str]:
     """Which of these the newest verification of the store found damaged or missing."""
-    wrong = {one.name for one in api.verification.damaged if not one.repaired} if api.verification is not None else set()
+    wrong = api.known_blobs.damaged()
     names = [one.path for one in kept if f"artifacts/{job.id}/{one.digest}" in wrong]
     if not names:
         return []

@@ -85,7 +85,7 @@ async def write_note(request: Request) -> bodies.Json:
     if project is None:  # that of the experiment's newest job
         project = found[0].spec.project if found else "default"
     command = TakeNote(about, user, text, project, experiment)
-    await api.accept([NewRow(f"note:{user}:{idempotency_key(request)}", command, time.time())])
+    await api.commands.accept([NewRow(f"note:{user}:{idempotency_key(request)}", command, time.time())])
     told = {"job": about or None, "project": project, "experiment": experiment, "by": user, "jobless": not found}
     return bodies.Json(told, 202)
 
@@ -141,7 +141,7 @@ def _notes(api: runtime.Runtime, query: LogbookQuery, job: Job | None) -> list[E
 
 
 def _waiting(api: runtime.Runtime) -> Iterator[Note]:
-    for row in api.pending_commands.rows():
+    for row in api.commands.pending():
         match row.command:
             case TakeNote(job, by, text, project, experiment):
                 yield Note(row.seq, job or None, Noted(by, text, row.received_s, project, experiment))
@@ -157,5 +157,5 @@ def _asked_for(note: Note, job: str | None, query: LogbookQuery) -> bool:
 
 def _existing(api: runtime.Runtime, ids: Sequence[str]) -> set[str]:
     """Which of these are full ids of jobs."""
-    submits = {row.job for row in api.pending_commands.rows() if isinstance(row.command, SubmitJob)}
+    submits = {row.job for row in api.commands.pending() if isinstance(row.command, SubmitJob)}
     return submits.intersection(ids) | api.services.events.known(ids)

@@ -30,6 +30,64 @@ class Chunk(NamedTuple):
 
 
 @dataclass(slots=True)
+class Output:
+    """What the command printed and its user has not read yet. The agent sends it in numbered messages."""
+
+    messages: int = 0  # received from the agent
+    _chunks: deque[Chunk] = field(default_factory=deque)
+    _count: int = 0  # of all chunks so far
+    _size: int = 0  # of those that are kept
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the agent has to wait."""
+        return self._size > BUFFER_MAX_BYTES
+
+    def add(self, message: int, chunks: list[tuple[int, str]]) -> None:
+        """Append the output of the agent's message of this number."""
+        self.messages = message
+        for stream, data in chunks:
+            self._count += 1
+            self._size += len(data)
+            self._chunks.append(Chunk(self._count, stream, data))
+
+    def after(self, number: int) -> list[Chunk]:
+        """The output after the chunk of this number. Earlier chunks are dropped."""
+        while self._chunks and self._chunks[0].number <= number:
+            self._size -= len(self._chunks.popleft().data)
+        return list(self._chunks)
+
+
+@dataclass(slots=True)
+class Input:
+    """What the user typed and the agent has not read yet."""
+
+    is_closed: bool = False  # nothing is added any more
+    _data: bytes = b""  # from `_offset` on
+    _offset: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the user has to wait."""
+        return len(self._data) > BUFFER_MAX_BYTES
+
+    def add(self, data: bytes, everything: bool) -> None:
+        """Append input; `everything` marks its end."""
+        self._data += data
+        self.is_closed = self.is_closed or everything
+
+    def after(self, offset: int) -> bytes:
+        """The input from `offset` on. Earlier input is dropped."""
+        self._data = self._data[max(0, offset - self._offset) :]
+        self._offset = max(self._offset, offset)
+        return self._data
+
+    def ends_at(self, offset: int) -> bool:
+        """Whether nothing comes from `offset` on."""
+        return self.is_closed and offset >= self._offset + len(self._data)
+
+
+@dataclass(slots=True)
 class Session:
     """One command. `result`: its end (`exit_code signal error with_attempt`), reported after its output was read."""
 
@@ -38,39 +96,10 @@ class Session:
     user: str
     order: Order
     last_read_s: float  # last read by its user, on the monotonic clock
-    chunks: deque[Chunk] = field(default_factory=deque)
-    chunk_count: int = 0  # chunks so far
-    messages: int = 0  # messages received from the agent
-    size: int = 0
-    input: bytes = b""  # input from offset `input_offset` on
-    input_offset: int = 0
-    input_ended: bool = False
+    output: Output = field(default_factory=Output)
+    input: Input = field(default_factory=Input)
     result: dict[str, Any] | None = None
     lost_s: float | None = None  # since when the agent is known to be gone
-
-    def add_output(self, chunks: list[tuple[int, str]]) -> None:
-        """Append output."""
-        for stream, data in chunks:
-            self.chunk_count += 1
-            self.size += len(data)
-            self.chunks.append(Chunk(self.chunk_count, stream, data))
-
-    def output_after(self, after: int) -> list[Chunk]:
-        """The output after chunk `after`. Earlier chunks are dropped."""
-        while self.chunks and self.chunks[0].number <= after:
-            self.size -= len(self.chunks.popleft().data)
-        return list(self.chunks)
-
-    def add_input(self, data: bytes, everything: bool) -> None:
-        """Append input; `everything` marks its end."""
-        self.input += data
-        self.input_ended = self.input_ended or everything
-
-    def input_from(self, offset: int) -> bytes:
-        """The input from `offset` on. Earlier input is dropped."""
-        self.input = self.input[max(0, offset - self.input_offset) :]
-        self.input_offset = max(self.input_offset, offset)
-        return self.input
 
 
 class Sessions:

@@ -29,10 +29,10 @@ async def missing(request: Request) -> bodies.Json:
     """An empty list means that the tree is stored and a job may refer to its digest."""
     body = await bodies.read_json(request, "the tree", _TREE)
     api = runtime.of(request)
-    async with api.blob_lock.shared():
+    async with api.known_blobs.referring():
         found = await STORES.run(_missing, api.services.blobs, body.get("tree"))
-        if api.collecting and not found["missing"]:
-            api.known_trees.add(found["digest"])
+        if not found["missing"]:
+            api.known_blobs.found_tree(found["digest"])
     return bodies.Json(found)
 
 
@@ -47,7 +47,7 @@ async def store(request: Request) -> bodies.Json:
     """The body is a zip file whose members are named by the SHA-256 of their content."""
     api = runtime.of(request)
     with await bodies.spool(request, "the upload", api.services.home.root) as upload:
-        async with api.blob_lock.shared():
+        async with api.known_blobs.referring():
             stored = await STORES.run(code.store_zip, api.services.blobs, upload)
     return bodies.Json({"stored": stored})
 

@@ -147,8 +147,8 @@ async def _accept(request: Request, removals: list[_Removal]) -> None:
     if given:
         key = idempotency_key(request)
         orders = [GiveUpBytes(one.job.id, user, tuple(kind.value for kind in one.kinds)) for one in given]
-        await api.accept([NewRow(f"GiveUpBytes:{one.job}:{user}:{key}", one, now_s) for one in orders])
-        api.discarded_curves |= {one.job.id for one in given if StorageKind.METRICS in one.kinds}
+        await api.commands.accept([NewRow(f"GiveUpBytes:{one.job}:{user}:{key}", one, now_s) for one in orders])
+        api.metric_writer.discarded_curves |= {one.job.id for one in given if StorageKind.METRICS in one.kinds}
 
 
 def _kinds(body: Mapping[str, Any], default: tuple[StorageKind, ...]) -> tuple[StorageKind, ...]:

@@ -108,9 +108,9 @@ class RetentionLoop:
 
     async def step(self) -> float:
         """Run one step; returns the seconds until the next one. Raises: OSError, TrainmasterError (a full disk: retried)."""
-        if self._api.discarded_curves:
+        if self._api.metric_writer.discarded_curves:
             given_up = set(await LONG.run(self._given_up))
-            self._api.discarded_curves -= given_up
+            self._api.metric_writer.discarded_curves -= given_up
             if given_up:
                 await self._shrink()
         if time.monotonic() >= self._next_s:
@@ -120,13 +120,13 @@ class RetentionLoop:
 
     def _given_up(self) -> list[str]:
         """Remove discarded curves, once control has recorded that."""
-        return self._retention.thin(self._api.services.metrics, sorted(self._api.discarded_curves), time.time())
+        return self._retention.thin(self._api.services.metrics, sorted(self._api.metric_writer.discarded_curves), time.time())
 
     async def _everything(self) -> None:
         now_s, after, metrics = time.time(), "", self._api.services.metrics
         orders = await LONG.run(lambda: list(self._retention.due(now_s)))
         for start in range(0, len(orders), _ROWS):
-            await self._api.accept([row(one, now_s) for one in orders[start : start + _ROWS]])
+            await self._api.commands.accept([row(one, now_s) for one in orders[start : start + _ROWS]])
         while page := await LONG.run(metrics.jobs, after, _ROWS):
             await LONG.run(self._retention.thin, metrics, page, now_s)
             after = page[-1]

@@ -3,13 +3,12 @@
 import asyncio
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
 from trainmaster.blobs import garbage_collection, usage
-from trainmaster.errors import ConflictError, UsageError
+from trainmaster.errors import UsageError
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.commands import AgentReport, GiveUpCheckpoints, SubmitJob
 from trainmaster.model.job import Attempt, Job
@@ -112,17 +111,15 @@ async def gc(request: Request) -> bodies.Json:
         raise UsageError("grace_s must be a number of seconds, at least 0")
     dry_run, older_too, unknown = (_switch(body, name) for name in _SWITCHES)
     api = runtime.of(request)
-    if api.collecting:
-        raise ConflictError("a garbage collection is already running", "wait for it to end")
-    rules = garbage_collection.Collecting(float(grace_s), dry_run, lambda: _closed(api), api.known_trees.copy, unknown=unknown)
-    api.known_trees.clear()
-    api.collecting = True
+    known = api.known_blobs
+    rules = garbage_collection.Collecting(float(grace_s), dry_run, known.removing, known.trees, unknown=unknown)
+    known.begin_collection()
 
     async def work() -> garbage_collection.Collected:
         try:
             return await LONG.run(garbage_collection.collect, api.services.blobs, ServerRecords(api.services), rules)
         finally:
-            api.collecting = False  # only when the thread is done, even if the client has left
+            known.end_collection()  # only when the thread is done, even if the client has left
 
     done = await asyncio.shield(work())
     older = await _give_up(api, runtime.user(request), rules) if older_too else []
@@ -145,21 +142,13 @@ async def _give_up(api: runtime.Runtime, user: str, rules: garbage_collection.Co
     found = await LONG.run(garbage_collection.older, ServerRecords(api.services), time.time() - rules.grace_s)
     if found and not rules.dry_run:
         now_s = time.time()
-        await api.accept(
+        await api.commands.accept(
             [
                 NewRow(f"GiveUpCheckpoints:{one.job}:{','.join(one.ids)}", GiveUpCheckpoints(one.job, user, one.ids), now_s)
                 for one in found
             ]
         )
     return found
-
-
-@contextmanager
-def _closed(api: runtime.Runtime) -> Iterator[None]:
-    """Hold the blob lock exclusively. Forget which blobs are known to be stored: they may be removed."""
-    with api.blob_lock.exclusive():
-        api.known_environments.clear()
-        yield
 
 
 def _switch(body: dict[str, Any], name: str) -> bool:

@@ -40,14 +40,15 @@ async def start(request: Request) -> bodies.Json:
     if not isinstance(repair, bool):
         raise UsageError("repair must be true or false")
     api = runtime.of(request)
-    if repair and api.verification is not None and not api.verification.ended and not api.verification.repair:
-        raise ConflictError("a verification that repairs nothing is going on", "repeat the command when it has ended")
-    if api.verification is None or api.verification.ended:
-        api.verification = Verification(repair=repair)
-        task = asyncio.create_task(_run(api, api.verification))
+    newest = api.known_blobs.verification
+    if newest is None or newest.ended:
+        newest = api.known_blobs.verification = Verification(repair=repair)
+        task = asyncio.create_task(_run(api, newest))
         _running.add(task)
         task.add_done_callback(_running.discard)
-    return bodies.Json(_view(api.verification), 202)
+    elif repair and not newest.repair:
+        raise ConflictError("a verification that repairs nothing is going on", "repeat the command when it has ended")
+    return bodies.Json(_view(newest), 202)
 
 
 @router.get(
@@ -58,7 +59,7 @@ async def start(request: Request) -> bodies.Json:
 )
 async def progress(request: Request) -> bodies.Json:
     """The newest verification since the server was started."""
-    found = runtime.of(request).verification
+    found = runtime.of(request).known_blobs.verification
     if found is None:
         raise NotFoundError("the store was not verified since the server was started", "to verify it: tm storage verify")
     return bodies.Json(_view(found))
@@ -69,7 +70,7 @@ async def _run(api: runtime.Runtime, into: Verification) -> None:
     try:
         await LONG.run(_verify, api.services, into)
         found = [FoundDamaged(job, tuple(sorted(ids))) for job, ids in into.checkpoints.items()]
-        await api.accept([NewRow(f"FoundDamaged:{os.urandom(12).hex()}", one, time.time()) for one in found])
+        await api.commands.accept([NewRow(f"FoundDamaged:{os.urandom(12).hex()}", one, time.time()) for one in found])
     except TrainmasterError as error:
         into.error = str(error)
     finally:

@@ -102,7 +102,7 @@ async def _logs(
 ) -> AsyncIterator[bytes]:
     yield b": connected\n\n"
     said_s = time.monotonic()
-    with api.following():
+    with api.activity.following():
         while not api.notifier.closing:
             page = await next_page(api, job_id, query, cursor)
             if not api.tokens.holds(caller):

@@ -81,7 +81,7 @@ async def logs(request: Request, ref: Ref, query: Annotated[LogQuery, Depends()]
         raise NotFoundError(f"the logs of {job.id} were removed to free space", f"see its record: tm show {job.id}")
     job_id = job.id
     await asyncio.to_thread(query.skip, api, job_id, cursor)
-    with api.following():
+    with api.activity.following():
         return bodies.Json(await next_page(api, job_id, query, cursor))
 
 
@@ -89,7 +89,7 @@ async def next_page(api: runtime.Runtime, job_id: str, query: LogQuery, cursor: 
     """Return new output as soon as there is some, or when `wait_s` is over; moves `cursor`."""
     deadline_s = time.monotonic() + query.wait_s
     while True:
-        job = await api.job(job_id)
+        job = await api.recorded.job(job_id)
         chunks, over = await asyncio.to_thread(query.read, api, job_id, _live(job), cursor)
         if chunks or over or time.monotonic() >= deadline_s or api.notifier.closing:
             return {
@@ -98,7 +98,7 @@ async def next_page(api: runtime.Runtime, job_id: str, query: LogQuery, cursor: 
                 "state": job.state.value if job is not None else "queued",
                 "ended": over,
             }
-        await asyncio.sleep(max(_LOOK_S, api.log_followers / _LOOKS_PER_S))
+        await asyncio.sleep(max(_LOOK_S, api.activity.log_followers / _LOOKS_PER_S))
 
 
 def _live(job: Job | None) -> int | None:

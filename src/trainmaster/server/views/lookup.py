@@ -59,7 +59,7 @@ def find(api: Runtime, ref: str) -> FoundJob:
 
 def find_each(api: Runtime, refs: Sequence[str]) -> list[FoundJob | TrainmasterError]:
     """For each reference what `find` returns or raises. A reference by full id costs a few microseconds."""
-    events, rows = api.services.events, api.pending_commands.rows()
+    events, rows = api.services.events, api.commands.pending()
     submits = {row.job: row for row in rows if isinstance(row.command, SubmitJob)}
     about: dict[str, list[InboxRow]] = {}
     for row in rows:
@@ -88,7 +88,7 @@ def find_each(api: Runtime, refs: Sequence[str]) -> list[FoundJob | TrainmasterE
 
 def page(api: Runtime, query: JobQuery) -> list[FoundJob]:
     """A page of jobs, newest first, including pending ones."""
-    rows = api.pending_commands.rows()
+    rows = api.commands.pending()
     recorded = api.services.events.jobs(query)
     known = {job.id for job in recorded}
     fresh = (pending_job(row) for row in reversed(rows) if isinstance(row.command, SubmitJob) and row.job not in known)

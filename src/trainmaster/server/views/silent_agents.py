@@ -18,7 +18,7 @@ def silent_agents(api: Runtime, job: Job) -> list[View]:
     if job.attempt is None or job.state not in (State.RUNNING, State.STOPPING):
         return []
     now_s, found = time.time(), list[View]()
-    if time.monotonic() - api.started_s < SILENT_S:
+    if time.monotonic() - api.activity.started_s < SILENT_S:
         return []  # the api was down: give agents time to reconnect
     for beat in api.services.metrics.heartbeats(job.id):
         key, silent_s = AgentKey.parse(beat.key), now_s - beat.time_s

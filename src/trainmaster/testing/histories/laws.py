@@ -32,13 +32,14 @@ def log_problems(
 ) -> list[str]:
     """Violations in the log, its projections, and the orders to agents."""
     fresh = World.of(events.load_live())
-    found = [*engine.violations, *verify_chain(events), *replay(events, _fold, enter=ledger_fold()), *ledger_problems(events)]
+    found = [*engine.truth.violations, *verify_chain(events)]
+    found += [*replay(events, _fold, enter=ledger_fold()), *ledger_problems(events)]
     planned = replan(events.events(0, _ALL), choose)
     found += [f"plan {one.seq}: {one.recorded ^ one.decided}" for one in planned if one.recorded != one.decided]
-    found += [f"{key} was started {n} times" for key, n in engine.starts.items() if n > 1]
+    found += [f"{key} was started {n} times" for key, n in engine.truth.starts.items() if n > 1]
     if fresh != world:
         found.append("the world in memory differs from a fresh load")
-    if fresh.ended != folded(events.events(0, _ALL)).ended:
+    if fresh.past != folded(events.events(0, _ALL)).past:
         found.append("what is remembered of jobs that are over is not what the events say")
     return found + life_problems(events.events(0, _ALL), engine.truth)
 

@@ -74,8 +74,8 @@ class People:
             self.ask(self.rng.choice(asked))
         if self.submitted and self.rng.random() < 0.1:
             self.ask(self._update())
-        if self.rng.random() < 0.05 and self.engine.starts:
-            self.ask(garbage(self.rng.choice(list(self.engine.starts)), self.rng))
+        if self.rng.random() < 0.05 and self.engine.truth.starts:
+            self.ask(garbage(self.rng.choice(list(self.engine.truth.starts)), self.rng))
         if self.rng.random() < 0.02:
             self.inbox.trim(self.events.head().inbox_cursor, self.clock.now_s())
         if self.rng.random() < 0.05:
@@ -91,7 +91,7 @@ class People:
 
     def _machines(self) -> None:
         """Nodes hang for a while, restart, or fail for good: then a person declares them lost and has them repaired."""
-        node = self.rng.choice(self.engine.nodes).name
+        node = self.rng.choice(self.engine.network.nodes).name
         if self.rng.random() < 0.03:
             self.engine.partition(node, self.rng.uniform(1.0, 60.0))
         if self.rng.random() < 0.03:

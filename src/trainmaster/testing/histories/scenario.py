@@ -16,7 +16,7 @@ from trainmaster.blobs.garbage_collection import Collecting, collect
 from trainmaster.control.clock import SteadyClock
 from trainmaster.control.clock_steps import is_recorded
 from trainmaster.control.effect_runner import EffectRunner
-from trainmaster.control.loop import ControlLoop
+from trainmaster.control.loop import ControlLoop, Recorder
 from trainmaster.control.workers import Inline
 from trainmaster.engines.simulated.engine import SimulatedEngine
 from trainmaster.engines.simulated.scripts import Faults, Script, SimulatedCrash
@@ -112,9 +112,9 @@ class Scenario:
         runner, last_s = EffectRunner(self.engine, self.blobs, str, Inline()), self.events.head().last_now_s
         recorded = partial(is_recorded, self.events)
         clock = SteadyClock(last_s, self.home.root / "clock.json", recorded, self.clock.readings)
-        self.loop = ControlLoop(self.events, self.inbox, runner, clock, self._committed, self.rng)
+        self.loop = ControlLoop(Recorder(self.events, self._committed), self.inbox, runner, clock, self.rng)
         self.loop.steps = clock
-        self.loop.choose = self._policy
+        self.loop.planner.choose = self._policy
         self.loop.load()
 
     def _policy(self, rules: Cluster) -> Policy:
@@ -220,7 +220,7 @@ class Scenario:
         self.clock.time_s += max(seconds, 0.001)
         if self.rng.random() < 0.3:
             self._deliver()
-        self.loop.probe = self.loop.probe or self.rng.random() < 0.3
+        self.loop.watch.probe = self.loop.watch.probe or self.rng.random() < 0.3
         try:
             self.loop.follow_clock()
             while self.loop.tick(self.loop.clock.now_s()) == 0.0:
