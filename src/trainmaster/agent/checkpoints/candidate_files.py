@@ -98,7 +98,8 @@ def _names(paths: Sequence[str]) -> FrozenSet[str]:
 def beginning(paths: Sequence[str]) -> str:
     """What all paths begin with."""
     low, high = min(paths), max(paths)
-    return low[: next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))]
+    pairs = zip(low, high)  # noqa: B905 - Python 3.9
+    return low[: next((at for at, (one, other) in enumerate(pairs) if one != other), len(low))]
 
 
 def again(glob: Glob, candidate: Candidate) -> Optional[Candidate]:
