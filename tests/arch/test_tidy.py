@@ -146,6 +146,29 @@ def test_folders_are_small() -> None:
     assert found == {}, f"over {FOLDER_FILES} files: make rooms of it, named after what the field calls them"
 
 
+def handlers(tree: ast.Module) -> Iterator[ast.AST]:
+    """The functions of a module that `signal.signal` gets, as far as they stand in it."""
+    named = {node.name: node for node in ast.walk(tree) if isinstance(node, Function)}
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "signal.signal":
+            handler = call.args[1]
+            name = handler.attr if isinstance(handler, ast.Attribute) else getattr(handler, "id", "")
+            yield named.get(name, handler)
+
+
+def test_signal_handlers_take_no_lock(source_trees: list[tuple[Path, ast.Module]]) -> None:
+    """A handler runs between any two instructions of the main thread, of another handler too: a lock may be held by these."""
+    locks = {"set", "clear", "acquire", "notify", "notify_all", "start", "join"}
+    found = [
+        place(path, node)
+        for path, tree in source_trees
+        for handler in handlers(tree)
+        for node in ast.walk(handler)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in locks
+    ]
+    assert found == [], "fill a queue.SimpleQueue, append to a list or write to a pipe instead"
+
+
 def test_names_say_something(source_trees: list[tuple[Path, ast.Module]]) -> None:
     named = [(path, part) for path in SOURCE.rglob("*.py") for part in (*path.parent.relative_to(SOURCE).parts, path.stem)]
     classes = [(path, node.name) for path, tree in source_trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
