@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.agent.artifacts import kinds
-from trainmaster.agent.checkpoints import formats
+from trainmaster.agent.files import formats
 
 
 def zipped(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED, comment: bytes = b"") -> bytes:

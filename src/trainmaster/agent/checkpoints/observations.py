@@ -2,7 +2,7 @@
 
 A single file is complete if
 - it was renamed into place and not written since (inotify events, `rename_events`), or
-- its format proves a private copy of it (`formats`), or
+- its format proves a private copy of it (`files.formats`), or
 - two scans at least half a second apart, while the ranks ran, saw the same device, inode, size and modification time, and no
   rank had it open or mapped at the second scan. The open files are listed before each scan, so its writer had closed it.
   If a gang writes into one directory, every rank is checked. If some ranks cannot be checked (another machine, a dead
@@ -230,7 +230,7 @@ class Observations:
 
     def _plausible(self, candidate: Candidate, moving: bool) -> bool:
         """Whether it is worth to copy it for a proof by format."""
-        from trainmaster.agent.checkpoints.formats import plausible  # noqa: PLC0415  # only where there is something to prove
+        from trainmaster.agent.files.formats import plausible  # noqa: PLC0415  # only where there is something to prove
 
         try:
             return all(plausible(os.path.join(self._work, path), moving) for path, _ in candidate.state)

@@ -12,7 +12,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from trainmaster.agent.checkpoints import pointers
 from trainmaster.agent.checkpoints.candidate_files import leads_out
-from trainmaster.agent.checkpoints.formats import is_database
+from trainmaster.agent.files.formats import is_database
 from trainmaster.agent.files.globs import Glob, files_below, links_below, topmost
 from trainmaster.agent.files.stage import CHUNK_BYTES, has_holes, put
 from trainmaster.wire import disks
