@@ -45,8 +45,12 @@ class Collector:
         self.start_early: Callable[[str], Optional[Check]] = lambda identifier: None  # starts an upload during staging
 
     def prime(self) -> None:
-        """Treat what is there now, after the restore and before the ranks start, as committed."""
+        """Treat what is there now, after the restore and before the ranks start, as committed. Raises: OSError."""
         launch = self._launch
+        if launch["in_place"]:
+            from trainmaster.agent.checkpoints.set_aside import note_before  # noqa: PLC0415  # few jobs run in place
+
+            note_before(launch)
         self.matches.note_elsewhere()
         if not launch["in_place"] and launch["attempt"] == 1 and not launch["resume"]:
             return  # a fresh work directory has no checkpoints
