@@ -127,14 +127,16 @@ class Collector:
         check = completeness.CompletenessCheck(glob, candidate, evidence == "format")
         work = self._launch["work"]
         step = self._step_of(candidate, step_at)
-        sources = [stage.Source(os.path.join(work, path), path, signed) for path, signed in candidate.state]
+        behind = candidate_files.Behind(work, candidate)
+        sources = {behind.path(path): (os.path.join(work, path), signed) for path, signed in candidate.state}
         try:
-            links = tuple(links_below(work, candidate.directories))
+            links = tuple((behind.path(path), said) for path, said in links_below(work, candidate.directories))
             self.matches.learn_pointers(glob)
-            beside = self.matches.pointers_to(glob, candidate.roots[0])
+            beside = {**self.matches.pointers_to(glob, candidate.roots[0]), **behind.links}
             content = stage.Content(
-                "glob", step, candidate.step is None, 1, list(candidate.directories), sources, links, candidate.name, beside
-            )
+                "glob", step, candidate.step is None, 1, sorted(set(map(behind.path, candidate.directories))),
+                [stage.Source(path, name, signed) for name, (path, signed) in sources.items()], links, candidate.name, beside,
+            )  # fmt: skip
             staged = stage.stage(self._launch, self._identifier(), content, check)
         except stage.Incomplete:
             self.observations.not_proven(candidate, check.torn)
