@@ -204,7 +204,7 @@ def test_a_pattern_that_is_the_link_itself_gets_its_link_back(tmp_path: Path, ki
     made.prime()
     save(10)
     made.scan(lambda _: None, True, frozenset())
-    made.finished = True
+    made.observations.finished = True
     (staged,) = made.scan(lambda _: None, False, frozenset())
     save(20)  # killed before it was in the store
     points = [resume_point(orders["checkpoint_store"], staged)]

@@ -4,7 +4,8 @@ A single file is complete if
 - it was renamed into place and not written since (inotify events, `rename_events`), or
 - its format proves a private copy of it (`files.formats`), or
 - two scans at least half a second apart, while the ranks ran, saw the same device, inode, size and modification time, and no
-  rank had it open or mapped at the second scan. The open files are listed before each scan, so its writer had closed it.
+  rank had it open or mapped at the second scan. The open files are listed before each scan, so its writer had closed it,
+  unless that was a process below a rank and has ended (`processes.abandoned`): then the scans prove nothing.
   If a gang writes into one directory, every rank is checked. If some ranks cannot be checked (another machine, a dead
   rank), the file must be unchanged for much longer, and only a format with checksums proves anything.
 
@@ -27,6 +28,8 @@ from __future__ import annotations
 
 import os
 import time
+
+from trainmaster.agent.processes.abandoned import Abandoned
 
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
@@ -88,6 +91,7 @@ class Observations:
         self._known: Dict[str, _Known] = {}
         self._shape: Optional[Shape] = None  # of the last complete checkpoint with several files
         self._renames: Optional[Renames] = None
+        self.abandoned = Abandoned()  # told before each scan
         self.finished = False  # all ranks succeeded and none of their processes is left: nothing writes any more
 
     @property
@@ -172,6 +176,8 @@ class Observations:
             return "it is cut short, by its format"
         if self.finished:
             return "it has fewer files than the one before"
+        if self._abandoned(candidate):
+            return "what wrote it ended before it was seen closed; write it under another name and rename it when it is done"
         from trainmaster.agent.checkpoints.pattern_advice import unsettled  # noqa: PLC0415  # loaded with the glob
 
         held = [path for path, signed in candidate.state if signed[:2] in open_files]
@@ -200,8 +206,12 @@ class Observations:
         if writers.running:
             seen.looks += 1
             all_known = writers.complete or time.monotonic() - seen.first_s >= _LACKING_QUIET_S
-            seen.closed = seen.closed or (seen.looks >= 2 and not is_open and all_known)
+            seen.closed = seen.closed or (seen.looks >= 2 and not is_open and all_known and not self._abandoned(candidate))
         return seen
+
+    def _abandoned(self, candidate: Candidate) -> bool:
+        """Whether the writer of one of its files may have ended in the middle."""
+        return any(self.abandoned.has(signed) for _, signed in candidate.state)
 
     def _replaced(self, known: _Known, seen: _Sighting) -> None:
         """It was overwritten or removed: the program treated it as complete, so its files belonged together."""
