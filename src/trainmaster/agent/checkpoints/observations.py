@@ -18,10 +18,11 @@ checkpoint before. A candidate must be unchanged for much longer in these cases,
 - it is being overwritten, and some file is still the old one (likewise).
 
 After all ranks have succeeded, and no process of theirs had to be killed, nothing writes any more: every candidate is
-complete. After any other end no new evidence comes from scans: a candidate counts if two scans before the end saw it equal
-and closed and it has not changed since, or by renames and format proofs. A file that is certainly torn is never complete,
-nor is an empty one. A copy is dropped if its source changed while it was copied. A lost race costs a copy, but it never
-produces a wrong checkpoint.
+complete. If they were stopped, and all exited 0 in the grace period, this is so except for what was open when they were told
+to, and for several files of which nothing says yet that they are all. After any other end no new evidence comes from scans: a
+candidate counts if two scans before the end saw it equal and closed and it has not changed since, or by renames and format
+proofs. A file that is certainly torn is never complete, nor is an empty one. A copy is dropped if its source changed while it
+was copied. A lost race costs a copy, but it never produces a wrong checkpoint.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class Observations:
         self._shape: Optional[Shape] = None  # of the last complete checkpoint with several files
         self._renames: Optional[Renames] = None
         self.abandoned = Abandoned()  # told before each scan
-        self.finished = False  # all ranks succeeded and none of their processes is left: nothing writes any more
+        self.finished = False  # all ranks exited 0 and none of their processes is left: nothing writes any more
+        self.stopped = False  # because they were told to end: what they had begun before may be unfinished
 
     @property
     def any(self) -> bool:
@@ -159,7 +161,7 @@ class Observations:
         if not is_open and self._renamed(candidate):
             return "renamed"
         lacking = self._may_lack(glob, candidate, newest)
-        if self.finished and not is_open and not lacking:
+        if self.finished and not is_open and not lacking and not self._abandoned(candidate):
             return "seen"
         # If it is still open or was just written, only a format with checksums can detect a copy of two states.
         moving = is_open or (writers.running and any(0 <= time.time_ns() - signed[3] < _FRESH_NS for _, signed in state))
@@ -174,7 +176,7 @@ class Observations:
         known = self._known.get(candidate.key)
         if known is not None and known.torn == candidate.state:
             return "it is cut short, by its format"
-        if self.finished:
+        if self.finished and not self.stopped:
             return "it has fewer files than the one before"
         if self._abandoned(candidate):
             return "what wrote it ended before it was seen closed; write it under another name and rename it when it is done"
@@ -189,7 +191,7 @@ class Observations:
             return False
         if self._shape is not None and not self._shape <= candidate.shape:
             return True
-        if self.finished or not newest:
+        if (self.finished and not self.stopped) or not newest:
             return False
         # Without a previous one, its files are not known. If it is being overwritten, some files may be the old ones.
         before = self._known[candidate.key].before or ()

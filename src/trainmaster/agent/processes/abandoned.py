@@ -1,7 +1,7 @@
-"""Processes below the ranks that end while they have a file open for writing: nobody knows whether they had finished it.
+"""Files that a process had open for writing when it ended: nobody knows whether it had finished them.
 
 A saver that runs out of memory, or a program that a shell line starts again, leaves half a file while its rank lives on. The
-file is then closed and unchanged, like a complete one.
+file is then closed and unchanged, like a complete one. So does a rank that exits in the middle of a save because it is stopped.
 """
 
 from __future__ import annotations
@@ -36,6 +36,17 @@ class Abandoned:
         for file in list(self._left)[:-_FILES_MAX]:
             del self._left[file]
         self._open = open_files
+
+    def end(self, opened: Optional[Mapping[File, AbstractSet[Process]]]) -> None:
+        """Every rank exited 0: by itself, which also says that its savers succeeded, or because it was told to.
+
+        `opened`: then, what was open at that moment. A program may end in the middle of a save, and exit 0.
+        """
+        if opened is None:
+            self._open, self._left = {}, {}
+        else:
+            self._open = {**self._open, **opened}
+            self.look({})
 
     def has(self, signed: Signature) -> bool:
         """Whether every process that had the file open ended before it was seen closed, and the file is unchanged since."""
