@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from trainmaster.agent.artifacts import kinds
-from trainmaster.agent.checkpoints import formats
+from trainmaster.agent.files import formats
 from trainmaster.agent.files.globs import Glob
 from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.patterns import PatternError, compiled

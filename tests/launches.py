@@ -28,6 +28,7 @@ def launch(root: Path, **changes: Any) -> Launch:
         "work": str(root / "work"),
         "umask": None,
         "in_place": False,
+        "before": str(root / "before.json"),
         "fresh": False,
         "code": None,
         "checkpoint_path": None,

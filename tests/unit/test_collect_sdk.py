@@ -68,3 +68,16 @@ def test_sdk_checkpoints(tmp_path: Path) -> None:
     assert (listed["kind"], [file["path"] for file in listed["files"]]) == ("sdk", ["rank2", "rank3"])
     assert list((tmp_path / "staging").iterdir()) == []
     assert json.loads(json.dumps(staged)) == staged
+
+
+def test_the_parts_of_a_checkpoint_are_of_one_try(tmp_path: Path) -> None:
+    """The first block of node 0 raises and its program saves the step again: node 1 has a part of both, node 0 of the second."""
+    nodes = [Collector(launch(tmp_path, nodes=2, node_index=index)) for index in (0, 1)]
+
+    def block(index: int, number: int) -> list[str]:
+        place = tmp_path / f"n{index}" / f"all-10-{number}"
+        write(place / f"rank{index}", f"{number}")
+        return [one["id"] for one in nodes[index].sdk_checkpoint(index, 10, str(place), "all")]
+
+    assert [block(1, 1), block(0, 2), block(1, 2)] == [["0001-s10"], ["0001-s10-2"], ["0001-s10-2"]]
+    assert [block(0, 1), block(1, 1)] == [["0001-s10-3"], ["0001-s10-3"]]  # the processes began anew, and count from 1

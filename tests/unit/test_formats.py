@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.agent.artifacts import kinds
-from trainmaster.agent.checkpoints import formats
+from trainmaster.agent.files import formats
 
 
 def zipped(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED, comment: bytes = b"") -> bytes:
@@ -237,3 +237,53 @@ def test_no_file_takes_much_memory_or_time_to_judge(tmp_path: Path, what: str) -
     assert formats.examine(str(place)).format is None
     assert peak_bytes(lambda: kinds.kind_of(str(place), "model.pt", "model", False)) < 64 * 2**20
     assert time.thread_time() - began < 8.0  # under half a second where it was measured
+
+
+def numpy_file(kind: str, shape: str, values: int) -> bytes:
+    header = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + bytes(values)
+
+
+def hdf5_file(version: int, end: int, size: int, opened: int = 0, driver: int = 2**64 - 1) -> bytes:
+    """The superblock, as HDF5 1.14 writes it, and zeros."""
+    nothing = 2**64 - 1
+    if version < 2:
+        begin = struct.pack("<8sBBBBBBBBHHI", b"\x89HDF\r\n\x1a\n", version, 0, 0, 0, 0, 8, 8, 0, 4, 16, opened)
+        head = begin + bytes(4 * version) + struct.pack("<4Q", 0, nothing, end, driver)
+    else:
+        head = struct.pack("<8sBBBB4Q", b"\x89HDF\r\n\x1a\n", version, 8, 8, opened, 0, driver, end, 48)
+    return head.ljust(size, b"\0")
+
+
+def test_what_its_own_header_declares_longer_is_torn_and_nothing_proves_it(tmp_path: Path) -> None:
+    whole = {
+        "floats": numpy_file("'<f4'", "(10, 100)", 4000),
+        "a scalar": numpy_file("'<i8'", "()", 8),
+        "nothing": numpy_file("'|b1'", "(0, 4)", 0),
+        "text": numpy_file("'<U5'", "(3,)", 60),
+        "times": numpy_file("'<M8[ns]'", "(3,)", 24),
+        "two arrays": numpy_file("'<f4'", "(1,)", 4) * 2,
+        "objects": numpy_file("'|O'", "(1000,)", 30),
+        "records": numpy_file("[('a', '<f4')]", "(1000,)", 30),
+        "odd": numpy_file("'<f4'", "(9 , 9" + "9" * 500 + ", x)", 30),
+        **{f"HDF5 {version}": hdf5_file(version, 900, 900) for version in range(4)},
+        "one of a family": hdf5_file(0, 9000, 900, driver=400),
+        "flushed, and copied": hdf5_file(0, 900, 900, opened=1),
+        "read while it is written": hdf5_file(3, 900, 900, opened=5),
+        "extended": hdf5_file(2, 9000, 900, driver=400),
+        "a later version": hdf5_file(4, 9000, 900),
+    }
+    for name, data in whole.items():
+        assert judged(tmp_path, data) == formats.Verdict(None, False), name
+    torn = {
+        "a byte less": whole["floats"][:-1],
+        "the header": whole["floats"][:100],
+        "its beginning": whole["floats"][:20],
+        "text": whole["text"][:-1],
+        "never filled": numpy_file("'<f4'", "(1000000,)", 1000),
+        **{f"HDF5 {version}": hdf5_file(version, 901, 900) for version in range(4)},
+        **{f"open HDF5 {version}": hdf5_file(version, 900, 900, opened=1) for version in (2, 3)},
+        "the superblock": whole["HDF5 0"][:50],
+    }
+    for name, data in torn.items():
+        assert judged(tmp_path, data) == formats.Verdict(None, True), name

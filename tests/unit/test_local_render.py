@@ -62,7 +62,7 @@ def test_a_whole_launch() -> None:
         "sdk": None, "devices": [0, 1],
         "work": "/state/work/train-1/node1",
         "umask": None,
-        "in_place": False,
+        "in_place": False, "before": "/state/attempts/train-1/before.json",
         "fresh": False,
         "code": {"tree": "/state/blobs/code/trees/0123.json", "objects": "/state/blobs/code/objects", "source": "/project"},
         "checkpoint_path": "out/ckpt*.pt",

@@ -85,20 +85,20 @@ def test_the_ranks_of_another_agent_are_asked_and_a_dead_one_leaves_it_open(tmp_
     """R2: a rank of node 1 writes into the directory that node 0 collects from."""
     path = write(tmp_path / "work" / "ck_1.bin", "half")
     gang = Peers(str(tmp_path / "1" / "n0"), launch(tmp_path, nodes=2, in_place=True, checkpoint_path="ck_*"))
-    assert gang.open() == (set(), False)  # it has not begun
+    assert gang.open() == ({}, False)  # it has not begun
     agent = started(AGENT, path)
     try:
         rank = int(said(agent))
         identity = {"pid": agent.pid, "start_ticks": start_ticks(agent.pid), "boot_id": boot_id()}
         write(tmp_path / "1" / "n1" / "agent.json", json.dumps(identity))
-        assert gang.open() == (set(), False)
+        assert gang.open() == ({}, False)
         peers.record(str(tmp_path / "1" / "n1"), [rank_of(rank, tmp_path)])
         found, complete = gang.open()  # the test's own standard error is among them
         assert (inode(path) in found, complete) == (True, True)
         assert said(agent, ask=True) == "over"
-        assert gang.open() == (set(), False)
+        assert gang.open() == ({}, False)
         write(tmp_path / "1" / "n1" / "agent.json", json.dumps({**identity, "boot_id": "of another machine"}))
-        assert gang.open() == (set(), False)
+        assert gang.open() == ({}, False)
     finally:
         agent.kill()
         agent.wait()
@@ -106,7 +106,7 @@ def test_the_ranks_of_another_agent_are_asked_and_a_dead_one_leaves_it_open(tmp_
 
 def test_those_with_directories_of_their_own_are_not_asked(tmp_path: Path) -> None:
     for orders in ({"nodes": 1, "in_place": True}, {"nodes": 2, "in_place": False}):
-        assert Peers(str(tmp_path / "n0"), launch(tmp_path, checkpoint_path="ck_*", **orders)).open() == (set(), True)
+        assert Peers(str(tmp_path / "n0"), launch(tmp_path, checkpoint_path="ck_*", **orders)).open() == ({}, True)
 
 
 def test_node_0_stays_for_what_the_others_still_write(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_node_0_does_not_stay_for_one_that_is_dead_or_elsewhere(tmp_path: Path) 
     write(node1 / "agent.json", json.dumps({"pid": 1, "start_ticks": -1, "boot_id": boot_id()}))
     assert (gang.run, gang.ended_well) == (False, False)
     write(node1 / "exit.json", json.dumps({"ranks": [{"exit_code": 0, "stopped_by_us": False}]}))
-    assert (gang.run, gang.ended_well, gang.open()) == (False, True, (set(), True))
+    assert (gang.run, gang.ended_well, gang.open()) == (False, True, ({}, True))
 
 
 def look(made: Collector, complete: bool = False, running: bool = True) -> list[Any]:

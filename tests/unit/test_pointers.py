@@ -188,3 +188,32 @@ def test_other_files_stay(tmp_path: Path) -> None:
     assert {path: (program.work / path).read_bytes() for path in kept} == {
         path: data if isinstance(data, bytes) else data.encode() for path, data in kept.items()
     }
+
+
+@pytest.mark.parametrize("kind", ["directory", "file"])
+def test_a_pattern_that_is_the_link_itself_gets_its_link_back(tmp_path: Path, kind: str) -> None:
+    """`--checkpoint out/latest`: at its next save, the program replaces the link, which a directory would prevent."""
+    work, orders = tmp_path / "work", launch(tmp_path, checkpoint_path="out/latest")
+
+    def save(step: int) -> None:
+        write(work / "out" / f"step_{step}" / "m.pt" if kind == "directory" else work / "out" / f"step_{step}", f"of {step}")
+        (work / "out" / "next").symlink_to(f"step_{step}" if step == 10 else work / "out" / f"step_{step}")
+        os.replace(work / "out" / "next", work / "out" / "latest")
+
+    made = Collector(orders)
+    made.prime()
+    save(10)
+    made.scan(lambda _: None, True, frozenset())
+    made.observations.finished = True
+    (staged,) = made.scan(lambda _: None, False, frozenset())
+    save(20)  # killed before it was in the store
+    points = [resume_point(orders["checkpoint_store"], staged)]
+    end = "/m.pt" if kind == "directory" else ""
+    for other in ("work", "elsewhere"):
+        work = tmp_path / other
+        found = restore(launch(tmp_path, checkpoint_path="out/latest", work=str(work), resume=points, attempt=2))
+        assert (found.path, os.readlink(work / "out" / "latest")) == ("out/step_10", "step_10")
+        assert (work / "out" / f"latest{end}").read_text() == "of 10"
+        save(30)
+        assert (work / "out" / f"latest{end}").read_text() == "of 30"
+    assert (tmp_path / "work" / "out" / f"step_20{end}").read_text() == "of 20"  # no match of the pattern

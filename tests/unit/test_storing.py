@@ -74,6 +74,41 @@ def test_no_look_counts_once_a_rank_is_dead(tmp_path: Path) -> None:
     writer.wait()
 
 
+@pytest.mark.parametrize("then", ["killed", "closed", "killed, and saved again"])
+def test_what_a_process_below_a_rank_had_open_when_it_ended_may_be_cut_short(tmp_path: Path, then: str) -> None:
+    """A saver that ran out of memory, or a program that a shell line starts again: its rank lives on."""
+    it, _ = begun(tmp_path, os.getpid(), "model_*.txt")
+    it._scans._collector.prime()  # type: ignore[union-attr]
+    path = tmp_path / "work" / "model_40.txt"
+    path.parent.mkdir()
+    script = "exec 3>$0; echo half >&3; echo open; read go; exec 3>&-; echo closed; read go"
+    argv = ["sh", "-c", script, str(path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as saver:
+        assert saver.stdin is not None
+        assert saver.stdout is not None
+        assert saver.stdout.readline() == "open\n"
+        looks(it, 2)
+        if then == "closed":
+            print(file=saver.stdin, flush=True)
+            assert saver.stdout.readline() == "closed\n"
+            looks(it, 1)
+        saver.kill()
+    looks(it, 3)
+    if "again" in then:
+        assert list(it.results) == []
+        path.write_text("a whole one")
+    looks(it, 3)
+    assert [kind for kind, _ in it.results] == ([] if then == "killed" else ["staged"])
+    it.finish(well=False)
+    deadline(lambda: it.idle, "the last look")
+    texts = [fields["text"] for kind, fields in it.results if kind == "warned" and fields["topic"] == "checkpoint"]
+    told = (
+        "checkpoint model_40.txt is not in the store: what wrote it ended before it was seen closed; write it under another name "
+        "and rename it when it is done; a restart begins from the beginning"
+    )
+    assert texts == ([told] if then == "killed" else [])
+
+
 def test_what_another_node_writes_into_its_own_directory_is_told(tmp_path: Path) -> None:
     """Shards of node 1 were missing in each checkpoint of a gang without a shared directory, without any message."""
     write(tmp_path / "work" / "model_1.txt", "put back")

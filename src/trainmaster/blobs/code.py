@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from trainmaster.agent.checkpoints.formats import DIRECTORY_MAX, zip_directory
+from trainmaster.agent.files.formats import DIRECTORY_MAX, zip_directory
 from trainmaster.errors import ConflictError, TooLargeError, UsageError
 from trainmaster.ports.blobs import Blobs
 from trainmaster.wire import rest

@@ -81,7 +81,8 @@ class Launch(TypedDict):
     devices: Optional[List[int]]  # CUDA_VISIBLE_DEVICES; None leaves it unset, [] hides all
     work: str  # the job's work directory on this node
     umask: Optional[int]  # of the programs; None: that of the agent
-    in_place: bool  # `work` is the user's own directory: nothing is laid out or set aside in it
+    in_place: bool  # `work` is the user's own directory: nothing is laid out in it, and only what the job wrote is set aside
+    before: str  # file for the list of what was there before the job (missing in launches of older versions)
     fresh: bool  # an older attempt may still run on this node: lay out a new work directory
     code: Optional[CodeLayout]
     checkpoint_path: Optional[str]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 
-from trainmaster.agent.checkpoints import formats
+from trainmaster.agent.files import formats
 from trainmaster.wire.names import ARTIFACT_KINDS
 
 TYPE_CHECKING = False

@@ -11,6 +11,7 @@ from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequen
 
 from trainmaster.agent.checkpoints.pointers import pointers
 from trainmaster.agent.files.globs import Glob, Signature, files_below, signature, topmost
+from trainmaster.wire.messages import PointerEntry
 
 State = Tuple[Tuple[str, Signature], ...]
 Shape = FrozenSet[Tuple[str, int]]
@@ -89,6 +90,30 @@ def candidates(glob: Glob, unreadable: Optional[Callable[[str, OSError], None]] 
 def leads_out(root: str, place: str) -> bool:
     """Whether `place`, with links resolved, is outside the directory `root`."""
     return not (os.path.realpath(place) + "/").startswith(os.path.realpath(root) + "/")
+
+
+class Behind:
+    """Where the matches of a candidate that are links lead: its files are stored under that path, and the links beside them.
+
+    A program replaces its link at the next save, which fails if a directory has taken its place.
+    """
+
+    def __init__(self, root: str, candidate: Candidate) -> None:
+        self.links: Dict[str, PointerEntry] = {}
+        self._targets: Dict[str, str] = {}
+        for match in candidate.roots:
+            place = os.path.join(root, match)
+            if os.path.islink(place):
+                text = os.path.relpath(os.path.realpath(place), os.path.realpath(os.path.dirname(place)))
+                target = os.path.normpath(os.path.join(os.path.dirname(match), text))
+                above = target.startswith(("/", "..")) or target == "." or match.startswith(f"{target}/")
+                if not above:
+                    self.links[match], self._targets[match] = {"text": text, "linked": True}, target
+
+    def path(self, path: str) -> str:
+        """The path of a file or directory of the candidate without the link."""
+        match = next((one for one in self._targets if path == one or path.startswith(f"{one}/")), None)
+        return path if match is None else self._targets[match] + path[len(match) :]
 
 
 def _names(paths: Sequence[str]) -> FrozenSet[str]:

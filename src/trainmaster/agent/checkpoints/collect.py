@@ -45,8 +45,12 @@ class Collector:
         self.start_early: Callable[[str], Optional[Check]] = lambda identifier: None  # starts an upload during staging
 
     def prime(self) -> None:
-        """Treat what is there now, after the restore and before the ranks start, as committed."""
+        """Treat what is there now, after the restore and before the ranks start, as committed. Raises: OSError."""
         launch = self._launch
+        if launch["in_place"]:
+            from trainmaster.agent.checkpoints.set_aside import note_before  # noqa: PLC0415  # few jobs run in place
+
+            note_before(launch)
         self.matches.note_elsewhere()
         if not launch["in_place"] and launch["attempt"] == 1 and not launch["resume"]:
             return  # a fresh work directory has no checkpoints
@@ -123,14 +127,16 @@ class Collector:
         check = completeness.CompletenessCheck(glob, candidate, evidence == "format")
         work = self._launch["work"]
         step = self._step_of(candidate, step_at)
-        sources = [stage.Source(os.path.join(work, path), path, signed) for path, signed in candidate.state]
+        behind = candidate_files.Behind(work, candidate)
+        sources = {behind.path(path): (os.path.join(work, path), signed) for path, signed in candidate.state}
         try:
-            links = tuple(links_below(work, candidate.directories))
+            links = tuple((behind.path(path), said) for path, said in links_below(work, candidate.directories))
             self.matches.learn_pointers(glob)
-            beside = self.matches.pointers_to(glob, candidate.roots[0])
+            beside = {**self.matches.pointers_to(glob, candidate.roots[0]), **behind.links}
             content = stage.Content(
-                "glob", step, candidate.step is None, 1, list(candidate.directories), sources, links, candidate.name, beside
-            )
+                "glob", step, candidate.step is None, 1, sorted(set(map(behind.path, candidate.directories))),
+                [stage.Source(path, name, signed) for name, (path, signed) in sources.items()], links, candidate.name, beside,
+            )  # fmt: skip
             staged = stage.stage(self._launch, self._identifier(), content, check)
         except stage.Incomplete:
             self.observations.not_proven(candidate, check.torn)

@@ -1,6 +1,7 @@
 """The check of a collected checkpoint while it is staged: its copies are examined, and its source is scanned again."""
 
-from trainmaster.agent.checkpoints import candidate_files, formats
+from trainmaster.agent.checkpoints import candidate_files
+from trainmaster.agent.files import formats
 from trainmaster.agent.files.globs import Glob
 from trainmaster.agent.files.stage import Check
 

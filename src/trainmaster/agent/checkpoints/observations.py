@@ -2,9 +2,10 @@
 
 A single file is complete if
 - it was renamed into place and not written since (inotify events, `rename_events`), or
-- its format proves a private copy of it (`formats`), or
+- its format proves a private copy of it (`files.formats`), or
 - two scans at least half a second apart, while the ranks ran, saw the same device, inode, size and modification time, and no
-  rank had it open or mapped at the second scan. The open files are listed before each scan, so its writer had closed it.
+  rank had it open or mapped at the second scan. The open files are listed before each scan, so its writer had closed it,
+  unless that was a process below a rank and has ended (`processes.abandoned`): then the scans prove nothing.
   If a gang writes into one directory, every rank is checked. If some ranks cannot be checked (another machine, a dead
   rank), the file must be unchanged for much longer, and only a format with checksums proves anything.
 
@@ -17,16 +18,19 @@ checkpoint before. A candidate must be unchanged for much longer in these cases,
 - it is being overwritten, and some file is still the old one (likewise).
 
 After all ranks have succeeded, and no process of theirs had to be killed, nothing writes any more: every candidate is
-complete. After any other end no new evidence comes from scans: a candidate counts if two scans before the end saw it equal
-and closed and it has not changed since, or by renames and format proofs. A file that is certainly torn is never complete,
-nor is an empty one. A copy is dropped if its source changed while it was copied. A lost race costs a copy, but it never
-produces a wrong checkpoint.
+complete. If they were stopped, and all exited 0 in the grace period, this is so except for what was open when they were told
+to, and for several files of which nothing says yet that they are all. After any other end no new evidence comes from scans: a
+candidate counts if two scans before the end saw it equal and closed and it has not changed since, or by renames and format
+proofs. A file that is certainly torn is never complete, nor is an empty one. A copy is dropped if its source changed while it
+was copied. A lost race costs a copy, but it never produces a wrong checkpoint.
 """
 
 from __future__ import annotations
 
 import os
 import time
+
+from trainmaster.agent.processes.abandoned import Abandoned
 
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
@@ -88,7 +92,9 @@ class Observations:
         self._known: Dict[str, _Known] = {}
         self._shape: Optional[Shape] = None  # of the last complete checkpoint with several files
         self._renames: Optional[Renames] = None
-        self.finished = False  # all ranks succeeded and none of their processes is left: nothing writes any more
+        self.abandoned = Abandoned()  # told before each scan
+        self.finished = False  # all ranks exited 0 and none of their processes is left: nothing writes any more
+        self.stopped = False  # because they were told to end: what they had begun before may be unfinished
 
     @property
     def any(self) -> bool:
@@ -155,7 +161,7 @@ class Observations:
         if not is_open and self._renamed(candidate):
             return "renamed"
         lacking = self._may_lack(glob, candidate, newest)
-        if self.finished and not is_open and not lacking:
+        if self.finished and not is_open and not lacking and not self._abandoned(candidate):
             return "seen"
         # If it is still open or was just written, only a format with checksums can detect a copy of two states.
         moving = is_open or (writers.running and any(0 <= time.time_ns() - signed[3] < _FRESH_NS for _, signed in state))
@@ -170,8 +176,10 @@ class Observations:
         known = self._known.get(candidate.key)
         if known is not None and known.torn == candidate.state:
             return "it is cut short, by its format"
-        if self.finished:
+        if self.finished and not self.stopped:
             return "it has fewer files than the one before"
+        if self._abandoned(candidate):
+            return "what wrote it ended before it was seen closed; write it under another name and rename it when it is done"
         from trainmaster.agent.checkpoints.pattern_advice import unsettled  # noqa: PLC0415  # loaded with the glob
 
         held = [path for path, signed in candidate.state if signed[:2] in open_files]
@@ -183,7 +191,7 @@ class Observations:
             return False
         if self._shape is not None and not self._shape <= candidate.shape:
             return True
-        if self.finished or not newest:
+        if (self.finished and not self.stopped) or not newest:
             return False
         # Without a previous one, its files are not known. If it is being overwritten, some files may be the old ones.
         before = self._known[candidate.key].before or ()
@@ -200,8 +208,12 @@ class Observations:
         if writers.running:
             seen.looks += 1
             all_known = writers.complete or time.monotonic() - seen.first_s >= _LACKING_QUIET_S
-            seen.closed = seen.closed or (seen.looks >= 2 and not is_open and all_known)
+            seen.closed = seen.closed or (seen.looks >= 2 and not is_open and all_known and not self._abandoned(candidate))
         return seen
+
+    def _abandoned(self, candidate: Candidate) -> bool:
+        """Whether the writer of one of its files may have ended in the middle."""
+        return any(self.abandoned.has(signed) for _, signed in candidate.state)
 
     def _replaced(self, known: _Known, seen: _Sighting) -> None:
         """It was overwritten or removed: the program treated it as complete, so its files belonged together."""
@@ -230,7 +242,7 @@ class Observations:
 
     def _plausible(self, candidate: Candidate, moving: bool) -> bool:
         """Whether it is worth to copy it for a proof by format."""
-        from trainmaster.agent.checkpoints.formats import plausible  # noqa: PLC0415  # only where there is something to prove
+        from trainmaster.agent.files.formats import plausible  # noqa: PLC0415  # only where there is something to prove
 
         try:
             return all(plausible(os.path.join(self._work, path), moving) for path, _ in candidate.state)

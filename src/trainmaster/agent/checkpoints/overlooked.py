@@ -1,7 +1,7 @@
 """Finds new files that look like checkpoints but are not collected, and advises the user of a pattern that would match them.
 
 The scan is bounded in files, bytes and time, however large the work directory is. So it may miss some. It judges a file only
-by both its ends (`formats`), and does nothing but report.
+by both its ends (`files.formats`), and does nothing but report.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import stat
 import time
 from itertools import islice
 
-from trainmaster.agent.checkpoints.formats import plausible
+from trainmaster.agent.files.formats import plausible
 from trainmaster.agent.files.glob_names import literal
 from trainmaster.agent.files.globs import TEMPORARY, Glob
 from trainmaster.agent.metrics.progress import LONG_S

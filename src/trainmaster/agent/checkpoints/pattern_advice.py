@@ -7,8 +7,8 @@ import re
 import shlex
 
 from trainmaster.agent.checkpoints.candidate_files import beginning
-from trainmaster.agent.checkpoints.formats import is_database
 from trainmaster.agent.checkpoints.overlooked import pattern_of
+from trainmaster.agent.files.formats import is_database
 from trainmaster.agent.files.glob_names import literal
 from trainmaster.agent.files.globs import TEMPORARY
 from trainmaster.wire.names import printable

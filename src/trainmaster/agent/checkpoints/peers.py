@@ -11,6 +11,7 @@ from trainmaster.wire.processes import same_process, start_ticks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from trainmaster.agent.processes.process_tree import File, Process
     from trainmaster.agent.processes.rank import Rank
     from trainmaster.wire.launch import Launch
 
@@ -24,19 +25,19 @@ class Peers:
         gang = os.path.dirname(directory)
         self._directories = [os.path.join(gang, f"n{index}") for index in others]
 
-    def open(self) -> tuple[set[tuple[int, int]], bool]:
-        """((device, inode) of files that peers have open for writing, whether the list is complete).
+    def open(self) -> tuple[dict[File, set[Process]], bool]:
+        """(files that the processes of peers have open for writing, as `open_for_writing`; whether the list is complete).
 
         It is incomplete if a peer runs on another machine, or if a rank is dead: the files of a dead rank look closed. A
         peer whose ranks have all succeeded has closed everything.
         """
-        found: set[tuple[int, int]] = set()
+        found: dict[File, set[Process]] = {}
         complete = True
         for directory in self._directories:
             if _ended_well(directory):
                 continue
             try:
-                found |= _open(directory)
+                found.update(_open(directory))
             except (OSError, ValueError, KeyError, TypeError):
                 complete = False
         return found, complete
@@ -64,12 +65,12 @@ def record(directory: str, ranks: list[Rank]) -> None:
         return
 
 
-def _open(directory: str) -> set[tuple[int, int]]:
+def _open(directory: str) -> dict[File, set[Process]]:
     """Files that one agent's ranks have open. Raises: OSError or ValueError if the list is incomplete, KeyError, TypeError."""
     agent = read_json(os.path.join(directory, names.AGENT))
     with open(os.path.join(directory, names.RANKS)) as file:
         ranks = [line.split() for line in file]
-    found = open_for_writing(descendants(int(agent["pid"])))
+    found = open_for_writing(descendants(int(agent["pid"])), {int(pid) for pid, _ in ranks})
     # Checked after the list was taken: the files of a rank that died meanwhile would be missing in it.
     alive = all(start_ticks(int(pid)) == int(ticks) for pid, ticks in ranks)
     if not alive or not same_process(int(agent["pid"]), int(agent["start_ticks"]), str(agent["boot_id"])):

@@ -1,10 +1,11 @@
 """Restores the last good checkpoint before a start, verified, and sets aside files that are not known to be good.
 
 Rules: Nothing is deleted: files that are set aside move to `<work>.aside/<attempt>/`. Files in place stay if they equal the
-chosen checkpoint or one after it in the order. A checkpoint is put into place only when every file was copied and verified.
-If a digest differs, the checkpoint is corrupt: it is listed in `bad` and the next one is tried. If it cannot be read (a
-missing file, an I/O error, an unreachable store), it is retried for a quarter of a minute. Then the attempt ends as a machine
-failure, because that says nothing about the checkpoint. A job with checkpoints on record never starts from the beginning.
+chosen checkpoint or one after it in the order, or if the user put them there (`set_aside`). A checkpoint is put into place
+only when every file was copied and verified. If a digest differs, the checkpoint is corrupt: it is listed in `bad` and the next
+one is tried. If it cannot be read (a missing file, an I/O error, an unreachable store), it is retried for a quarter of a
+minute. Then the attempt ends as a machine failure, because that says nothing about the checkpoint. A job with checkpoints on
+record never starts from the beginning.
 """
 
 from __future__ import annotations

@@ -1,18 +1,16 @@
-"""File operations of `restore`: verify, copy beside, move aside, rename into place. In this order a crash at any instant
-leaves nothing half done that a retry would take for complete.
+"""File operations of `restore`: verify, copy beside, move aside (`set_aside`), rename into place. In this order a crash at any
+instant leaves nothing half done that a retry would take for complete.
 """
 
-import errno
 import hashlib
 import json
 import os
-import shutil
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from trainmaster.agent.checkpoints import pointers
 from trainmaster.agent.checkpoints.candidate_files import leads_out
-from trainmaster.agent.checkpoints.formats import is_database
+from trainmaster.agent.checkpoints.set_aside import beside, move, set_aside
 from trainmaster.agent.files.globs import Glob, files_below, links_below, topmost
 from trainmaster.agent.files.stage import CHUNK_BYTES, has_holes, put
 from trainmaster.wire import disks
@@ -91,7 +89,7 @@ def restore_first(launch: Launch, bad: List[str], tell: Callable[[str], None]) -
         except _Corrupt:
             bad.append(point["id"])
     if not bad:
-        _set_aside(launch, set())
+        set_aside(launch, set())
     return None
 
 
@@ -120,7 +118,7 @@ def _put(launch: Launch, index: int) -> Chosen:
     if part.manifest["kind"] != "sdk":
         return _in_place(launch, part, launch["resume"][index + 1 :])
     chosen = _as_directory(launch, part)
-    _set_aside(launch, _kept(launch, launch["resume"][index:]))
+    set_aside(launch, _kept(launch, launch["resume"][index:]))
     return chosen
 
 
@@ -157,7 +155,7 @@ def _open(launch: Launch, point: ResumePoint) -> _Part:
 
 def _as_directory(launch: Launch, part: _Part) -> Chosen:
     """Restore an SDK checkpoint as a verified copy outside the work directory."""
-    target = _beside(launch, "resume", part.point["id"])
+    target = beside(launch, "resume", part.point["id"])
     temporary = target + _TEMPORARY
     for old in (target, temporary):
         disks.discard(old)  # our own copy for an earlier start
@@ -192,11 +190,11 @@ def _in_place(launch: Launch, part: _Part, behind: List[ResumePoint]) -> Chosen:
         wanted.remove(root)  # meanwhile another node of the gang has restored it in the shared directory
         _remove(temporary[root])
     named = {**_pointers(launch, part.roots), **part.manifest.get("pointers", {})}
-    _set_aside(launch, _kept(launch, behind, set(part.roots) - set(wanted)))
+    set_aside(launch, _kept(launch, behind, set(part.roots) - set(wanted)))
     for root in wanted:
         target = os.path.join(work, root)
         if os.path.lexists(target):  # not matched by the current glob, so not set aside yet
-            _move(launch, root)
+            move(launch, root)
         os.rename(temporary[root], target)
     _point(launch, named)
     return Chosen(part.point["id"], part.manifest["step"], *_place(work, part.roots), read)
@@ -217,16 +215,15 @@ def _point(launch: Launch, named: Dict[str, PointerEntry]) -> None:
     work = launch["work"]
     for path, entry in named.items():
         if not pointers.is_written(work, path, entry):
-            _move(launch, path)
+            move(launch, path)
             pointers.write(work, path, entry, _temporary(os.path.join(work, path)))
 
 
 def keep_in_place(launch: Launch, roots: List[str]) -> Tuple[str, str]:
     """Keep the complete files in place, and set aside what the store does not hold. Returns path and directory as `Chosen`."""
-    if not launch["in_place"]:
-        named = _pointers(launch, roots)
-        _set_aside(launch, _kept(launch, launch["resume"], set(roots)))
-        _point(launch, named)
+    named = _pointers(launch, roots)
+    set_aside(launch, _kept(launch, launch["resume"], set(roots)))
+    _point(launch, named)
     return _place(launch["work"], roots)
 
 
@@ -347,53 +344,3 @@ def _kept(launch: Launch, points: List[ResumePoint], roots: Optional[Set[str]] =
                 if _equal(launch["work"], root, part.manifest):
                     kept.add(root)
     return kept
-
-
-def _set_aside(launch: Launch, kept: Set[str]) -> None:
-    """Move away every match except those in `kept` and links that lead to them."""
-    if not launch["checkpoint_path"]:
-        return
-    work, glob = launch["work"], Glob(launch["checkpoint_path"], launch["work"])
-    real = {os.path.realpath(os.path.join(work, root)) for root in kept}
-    matches, moved = glob.expand(), set()
-    beside = pointers.pointers(glob, matches)
-    for match in topmost(matches):
-        place = os.path.join(work, match)
-        if match in kept or os.path.realpath(place) in real or any(root.startswith(match + "/") for root in kept):
-            continue
-        if is_database(place):
-            continue  # it is whole after a crash, and the only copy of what its program knows
-        _move(launch, match)
-        moved.add(match)
-    for one in beside:
-        if moved.issuperset(topmost(one.named)):
-            _move(launch, one.path)  # a program that follows it would look for what is gone
-
-
-def _move(launch: Launch, path: str) -> None:
-    place = os.path.join(launch["work"], path)
-    target = _beside(launch, "aside", str(launch["attempt"]), stored_name(path))
-    free, count = target, 0
-    while os.path.lexists(free):
-        count += 1
-        free = f"{target}~{count}"
-    try:
-        os.rename(place, free)
-    except FileNotFoundError:
-        return  # another node of the gang has already moved it in the shared directory
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        shutil.move(place, free)
-
-
-def _beside(launch: Launch, kind: str, *names: str) -> str:
-    """A path below `<work>.<kind>/`, with its directory created; inside the work directory if that is not permitted."""
-    for root in (f"{launch['work']}.{kind}", os.path.join(launch["work"], ".trainmaster", kind)):
-        path = os.path.join(root, *names)
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        except PermissionError:
-            continue
-        return path
-    raise PermissionError(f"nothing can be set aside beside or in {launch['work']}")

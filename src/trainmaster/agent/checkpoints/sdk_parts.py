@@ -6,6 +6,7 @@ directories belong to Trainmaster and are removed after staging.
 
 import errno
 import os
+import re
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
@@ -20,6 +21,7 @@ PAUSES_S = (0.1, 0.4)  # between the tries to read one
 _FOR_GOOD = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENAMETOOLONG)  # not retried
 
 _NAMED_MAX = 8  # ranks listed in a message
+_TRY = re.compile(r"all--?\d+-(\d{1,9})\Z")  # `sdk.checkpoints` counts the blocks of a step; one that raised counts
 
 
 class _Empty(Exception):
@@ -42,7 +44,7 @@ class SdkParts:
         self._left: Optional[str] = None  # directory of the last checkpoint that could not be staged
         self._ranks: Dict[Tuple[Optional[int], str], Set[int]] = {}  # (step, directory) -> ranks that have written
         self._put_off: List[_Written] = []  # complete, but not staged yet because the disk was full
-        self._times: Dict[Optional[int], int] = {}  # step -> number of its checkpoints so far
+        self._numbers: Dict[Optional[int], int] = {}  # step -> number of its newest checkpoint
 
     def written(self, rank: int, step: Optional[int], directory: str, ranks: str) -> List[Dict[str, Any]]:
         """A rank left its block. Returns what could be staged because of it (fields of `wire.messages.Staged`)."""
@@ -107,12 +109,17 @@ class SdkParts:
 
     def _done_with(self, written: _Written, left: Optional[str]) -> None:
         """Remove its files, or keep them (`left`) until a later checkpoint is stored or kept."""
-        self._times[written.step] = self._times.get(written.step, 0) + 1
+        self._numbers[written.step] = self._number(written)
         self._put_off.pop(0)
         for directory in (self._left, written.directory):
             if directory is not None and directory != left:
                 disks.discard(directory)
         self._left = left
+
+    def _number(self, written: _Written) -> int:
+        """Which checkpoint of its step it is. All nodes must give its parts the same number, also if a block of one raised."""
+        told = _TRY.match(os.path.basename(written.directory))
+        return max(int(told[1]) if told else 1, self._numbers.get(written.step, 0) + 1)
 
     def _with_retries(self, written: _Written) -> Dict[str, Any]:
         """Stage with retries. Raises: stage.Raced, _Empty, OSError that a retry cannot solve or has not solved."""
@@ -134,7 +141,6 @@ class SdkParts:
             raise _Empty(root)
         inside, links = [name for name in directories if name], tuple(links_below(root, directories))
         content = stage.Content("sdk", written.step, False, written.parts_expected, inside, sources, links)
-        again = self._times.get(written.step, 0)
-        suffix = f"-{again + 1}" if again else ""
-        identifier = f"{self._launch['attempt']:04d}-s{written.step}{suffix}"
+        number = self._number(written)
+        identifier = f"{self._launch['attempt']:04d}-s{written.step}{f'-{number}' if number > 1 else ''}"
         return stage.stage(self._launch, identifier, content, self._start_early(identifier) or stage.Check())

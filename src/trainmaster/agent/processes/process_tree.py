@@ -11,6 +11,13 @@ import stat
 
 from trainmaster.wire.processes import start_ticks
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import AbstractSet, Optional
+
+    File = tuple[int, int]  # device and inode
+    Process = tuple[int, Optional[int]]  # pid, and start ticks if it still ran
+
 
 def children(pid: int) -> list[int]:
     """The children of every thread of `pid`."""
@@ -77,31 +84,43 @@ def send(pid: int, number: int) -> bool:
     return True
 
 
-def open_for_writing(pids: list[int]) -> set[tuple[int, int]]:
-    """(st_dev, st_ino) of every regular file that one of the processes has open or mapped for writing."""
-    found: set[tuple[int, int]] = set()
+def open_for_writing(pids: list[int], ranks: AbstractSet[int] = frozenset()) -> dict[File, set[Process]]:
+    """Every regular file that one of the processes has open or mapped for writing, with these processes.
+
+    If one of them is in `ranks`, no process is given: how a rank ends is known.
+    """
+    found: dict[File, set[Process]] = {}
     for pid in pids:
+        files = _described(pid) | _mapped(pid)
+        process = (pid, start_ticks(pid)) if files else (pid, None)
+        for file in files:
+            found.setdefault(file, set()).add(process)
+    return {file: writers if ranks.isdisjoint(pid for pid, _ in writers) else set() for file, writers in found.items()}
+
+
+def _described(pid: int) -> set[File]:
+    """Files that a process has open for writing by a descriptor."""
+    found: set[File] = set()
+    try:
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return found
+    for descriptor in descriptors:
         try:
-            descriptors = os.listdir(f"/proc/{pid}/fd")
+            status = os.stat(f"/proc/{pid}/fd/{descriptor}")
+            if stat.S_ISREG(status.st_mode) and _writable(pid, descriptor):
+                found.add((status.st_dev, status.st_ino))
         except OSError:
             continue
-        for descriptor in descriptors:
-            try:
-                status = os.stat(f"/proc/{pid}/fd/{descriptor}")
-                if stat.S_ISREG(status.st_mode) and _writable(pid, descriptor):
-                    found.add((status.st_dev, status.st_ino))
-            except OSError:
-                continue
-        found |= _mapped(pid)
     return found
 
 
 _SHARED = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ .w.s [0-9a-f]+ \S+ \d+ +(/.*)$", re.MULTILINE)
 
 
-def _mapped(pid: int) -> set[tuple[int, int]]:
+def _mapped(pid: int) -> set[File]:
     """Files that a process has mapped for writing: these need no descriptor."""
-    found: set[tuple[int, int]] = set()
+    found: set[File] = set()
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             paths = set(_SHARED.findall(file.read()))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
     from trainmaster.agent.launch.start import Startup
+    from trainmaster.agent.processes.process_tree import File, Process
     from trainmaster.agent.processes.rank import Rank
     from trainmaster.agent.supervise.exec_commands import ExecCommands
     from trainmaster.agent.transport.outbox import Outbox
@@ -103,6 +104,12 @@ class Children:
     def none_was_killed(self) -> bool:
         """Whether no process that the ranks left behind had to be ended. Call it when every child has ended."""
         return self._leftovers is None or self._leftovers.ended_by_themselves()
+
+    @property
+    def stopped_well(self) -> Optional[dict[File, set[Process]]]:
+        """If every rank exited 0 after a stop, and nothing was killed: what was open for writing when it was told to end."""
+        exited = all(rank.exit_code == 0 for rank in self._ranks)
+        return self._stopping.opened if exited and not self.well and not self._stopping.killed else None
 
     @property
     def _commands(self) -> list[spawn.Child]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.checkpoints.overlooked import Overlooked
     from trainmaster.agent.launch.start import Startup
     from trainmaster.agent.metrics.progress import Progress
+    from trainmaster.agent.processes.process_tree import File, Process
     from trainmaster.agent.transport.delivery import Delivery
 
 _CLOCK_MOVED_S = 1.0  # it was set: a slow correction changes both clocks
@@ -77,18 +78,27 @@ class CheckpointScans:
     def scan(self) -> None:
         """Scan while the ranks run. The scan counts only if none of them has died."""
         assert self._collector is not None
-        open_files = open_for_writing(descendants(os.getpid()))
+        open_files = open_for_writing(descendants(os.getpid()), {rank.pid for rank in self._start.ranks})
         elsewhere, complete = self._peers.open()
+        open_files.update(elsewhere)
+        self._collector.observations.abandoned.look(open_files)
         # If a rank died before the list of open files was taken, its unfinished file looks closed.
         if self.writing and all(not rank.running or start_ticks(rank.pid) is not None for rank in self._start.ranks):
-            self._staged(self._collector.scan(self._progress.step_at, True, open_files | elsewhere, complete))
+            self._staged(self._collector.scan(self._progress.step_at, True, open_files.keys(), complete))
         self._warn_elsewhere()
 
-    def last_scan(self, well: bool) -> None:
-        """Scan when every rank has ended. `well`: all have succeeded, and none of their processes had to be killed."""
+    def last_scan(self, well: bool, stopped: Optional[dict[File, set[Process]]]) -> None:
+        """Scan when every rank has ended. `well`: all have succeeded, and none of their processes had to be killed.
+
+        `stopped`: see `Children.stopped_well`.
+        """
         assert self._collector is not None
-        self._collector.observations.finished = well and self._peers.ended_well
-        self._staged(self._collector.scan(self._progress.step_at, False, *self._peers.open()))
+        observations = self._collector.observations
+        if well or stopped is not None:
+            observations.abandoned.end(stopped)
+            observations.finished, observations.stopped = self._peers.ended_well, stopped is not None
+        elsewhere, complete = self._peers.open()
+        self._staged(self._collector.scan(self._progress.step_at, False, elsewhere.keys(), complete))
         self._collector.report_unfinished()
         self._warn_elsewhere()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from trainmaster.agent.processes.process_tree import descendants, send
+from trainmaster.agent.processes.process_tree import descendants, open_for_writing, send
 from trainmaster.wire import cgroups
 from trainmaster.wire.processes import start_ticks
 
@@ -12,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     from typing import Optional, Sequence
+
+    from trainmaster.agent.processes.process_tree import File, Process
 else:
     import _signal as signal  # `signal` itself creates enums at import, which costs a tenth of an interpreter's start
 
@@ -24,6 +26,7 @@ class Stopping:
     def __init__(self, contained: Sequence[str] = ()) -> None:
         self._contained = contained  # cgroups whose processes are all to be ended
         self.deadline_s: Optional[float] = None  # when SIGKILL is due, on the monotonic clock
+        self.opened: dict[File, set[Process]] = {}  # what the processes had open for writing when each got SIGTERM
         self._terminated: set[tuple[int, Optional[int]]] = set()
         self._killed_s: Optional[float] = None
 
@@ -31,6 +34,11 @@ class Stopping:
     def active(self) -> bool:
         """Whether stopping has begun."""
         return self.deadline_s is not None
+
+    @property
+    def killed(self) -> bool:
+        """Whether something was left at the deadline."""
+        return self._killed_s is not None
 
     def begin(self, now_s: float, grace_s: float) -> None:
         """Send SIGTERM now and SIGKILL after `grace_s` (0: at once). A new deadline can only be earlier than the old one."""
@@ -42,11 +50,12 @@ class Stopping:
 
     def terminate(self) -> None:
         """Send SIGTERM to every process that has not had it from us."""
-        for pid in descendants(os.getpid()):
-            process = (pid, start_ticks(pid))
-            if process[1] is not None and process not in self._terminated:
-                self._terminated.add(process)
-                send(pid, signal.SIGTERM)
+        running = [(pid, start_ticks(pid)) for pid in descendants(os.getpid())]
+        new = [process for process in running if process[1] is not None and process not in self._terminated]
+        self.opened.update(open_for_writing([pid for pid, _ in new]))
+        for pid, _ in new:
+            send(pid, signal.SIGTERM)
+        self._terminated.update(new)
 
     def step(self, now_s: float) -> None:
         """Send SIGKILL to all that is left, when it is due (again)."""

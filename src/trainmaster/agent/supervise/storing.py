@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from trainmaster.agent.launch.start import Startup
     from trainmaster.agent.metrics.progress import Progress
+    from trainmaster.agent.processes.process_tree import File, Process
 
     Work = tuple[str, Callable[..., None], tuple[Any, ...]]  # its name, and the call
 
@@ -56,10 +57,13 @@ class StoreWorker:
         elif message.get("t") == "a" and isinstance(message.get("path"), str):
             self._put("artifact", self._keep_one, message)
 
-    def finish(self, well: bool = True, quiet: bool = True) -> None:
-        """Every rank has ended: scan once more, and keep the artifacts. `quiet`: no process that they left had to be killed."""
+    def finish(self, well: bool = True, quiet: bool = True, stopped: Optional[dict[File, set[Process]]] = None) -> None:
+        """Every rank has ended: scan once more, and keep the artifacts. `quiet`: no process that they left had to be killed.
+
+        `stopped`: see `Children.stopped_well`.
+        """
         if self._scans.collects:
-            self._put("last", self._scans.last_scan, well and quiet)
+            self._put("last", self._scans.last_scan, well and quiet, stopped)
         if self._scans.may_overlook:
             self._put("overlooked", self._scans.warn_overlooked, well)
         if self._launch["artifacts"]:

@@ -53,6 +53,7 @@ def launch(submission: Submission, site: Site, made: AttemptCgroups = _NO_CGROUP
         work=job.origin.directory if in_place else str(site.home.work(job.id, share.node)),
         umask=job.origin.umask,
         in_place=in_place,
+        before=str(site.home.attempts(job.id) / "before.json"),
         fresh=False,  # this engine proves that the older attempt is gone before the next one starts
         code=_code(job, site),
         checkpoint_path=spec.checkpoint.path,

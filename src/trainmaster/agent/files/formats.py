@@ -15,6 +15,8 @@ import stat
 import struct
 from typing import BinaryIO, List, NamedTuple, Optional, Tuple
 
+from trainmaster.agent.files.declared_sizes import cut_short, declares_size
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import zipfile
@@ -74,6 +76,8 @@ def examine(path: str) -> Verdict:
             return _zip(path, file, size)
         if len(head) >= 2 and head[0] == 0x80 and 2 <= head[1] <= 5:
             return _pickle(file)
+        if declares_size(head):
+            return _TORN if cut_short(file, size) else _UNPROVEN
         if _has_header(head):
             return _safetensors(file, size)
         if head.lstrip()[:1] in (b"{", b"["):
