@@ -1,0 +1,102 @@
+"""Credentials in lines of a shell, in arguments and in prose: found by the words."""
+
+import time
+
+import pytest
+
+from trainmaster.model import redaction
+from trainmaster.model.redaction import HIDDEN, line, prose, shown, values
+from trainmaster.model.spec import Environment, JobSpec
+
+SECRET = "hunter2-hunter2"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("t.py --password=-SECRET", "t.py --password=(hidden)"),
+        ("A=1;API_KEY=SECRET t.py", "A=1;API_KEY=(hidden) t.py"),
+        ("API_KEY=SECRET;t.py --lr 1", "API_KEY=(hidden);t.py --lr 1"),
+        ("t.py --token SECRET; echo done", "t.py --token (hidden); echo done"),
+        ("t.py 'AccountName=me;AccountKey=SECRET==;Suffix=x'", "t.py 'AccountName=me;AccountKey=(hidden);Suffix=x'"),
+        ("t.py --dsn 'Server=h;Pwd=SECRET;'", "t.py --dsn 'Server=h;Pwd=(hidden);'"),
+        ("t.py --set lr=0.1,api_key=SECRET,depth=3", "t.py --set lr=0.1,api_key=(hidden),depth=3"),
+        ("t.py --override=logger.api_key=SECRET", "t.py --override=logger.api_key=(hidden)"),
+        (r't.py "{\"api_key\": \"SECRET\"}"', r't.py "{\"api_key\": (hidden)}"'),
+        (r't.py "{\"a\": 1, \"password\":\"x y SECRET\"}"', r't.py "{\"a\": 1, \"password\":(hidden)}"'),
+        ("t.py '--password' SECRET x", "t.py '--password' (hidden) x"),
+        ("""t.py --password='a'"SECRET" x""", "t.py --password=(hidden) x"),
+        ("t.py \"--api-key=a SECRET\" x", 't.py "--api-key=(hidden)" x'),
+        ("t.py --password it\\'s\\ SECRET x", "t.py --password (hidden) x"),
+        ("t.py --api-key \\\n  SECRET --lr 1", "t.py --api-key \\\n  (hidden) --lr 1"),
+        ("t.py --pass SECRET --pwd SECRET", "t.py --pass (hidden) --pwd (hidden)"),
+        ("# don't\nt.py --password 'a SECRET' x", "# don't\nt.py --password (hidden) x"),
+        ("cat <<E\napi_key: SECRET\nb: \"it's\"\nE", "cat <<E\napi_key: (hidden)\nb: \"it's\"\nE"),
+        ("t.py {api_key: SECRET, lr: 1}", "t.py {api_key: (hidden), lr: 1}"),
+        (r'bash -c "curl -H \"X-Api-Key: a SECRET\" $HOST"', r'bash -c "curl -H \"X-Api-Key: (hidden)\" $HOST"'),
+        ("curl -H'X-Api-Key: a SECRET' -H\"Authorization: token SECRET\"", "curl -H'X-Api-Key: (hidden)' -H\"Authorization: token (hidden)\""),
+        ("x '(--token SECRET)'", "x '(--token (hidden)'"),
+        ("bash -lc 'TOKEN=SECRET; t.py --lr 1'", "bash -lc 'TOKEN=(hidden); t.py --lr 1'"),
+        ("t.py --credential SECRET --passphrase SECRET", "t.py --credential (hidden) --passphrase (hidden)"),
+        ("curl --cookie SECRET -H 'authorization: SECRET'", "curl --cookie (hidden) -H 'authorization: (hidden)'"),
+    ],
+)  # fmt: skip
+def test_a_line_is_read_by_its_words(command: str, told: str) -> None:
+    """Each was shown in full or in part."""
+    assert line(command.replace("SECRET", SECRET)) == told
+    assert line(told) == told
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "docker run --pwd /work x", "cd $PWD; t.py --pass 2", "PWD=/x t.py", "find . -name '*.txt' --pat '*.py'", "t.py a;b=c;d=e,f=g",
+        "t.py --prompt 'What is a secret?' x", "t.py --eos-token '</s>' --layers '[1, 2]'", "awk -F: '{print $1}' keys.txt",
+        "t.py --token\nls x", "t.py --map 'key: value'", 'echo "it\'s a key" > out', "t.py --tokens a=1;b=2", "t.py 'a \"b\" c' --key=x",
+    ],
+)  # fmt: skip
+def test_a_line_without_credentials_is_shown_as_it_is(told: str) -> None:
+    assert line(told) == told
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("it sent Authorization: Bearer abcdefghij there", "it sent Authorization: Bearer (hidden) there"),
+        ("the leak was password=SECRET, again", "the leak was password=(hidden) again"),
+        ("unrecognized arguments: --wandb-key SECRET", "unrecognized arguments: --wandb-key (hidden)"),
+        ("Command '['curl', '--token', 'SECRET']' failed", "Command '['curl', '--token', (hidden)]' failed"),
+        ("Namespace(api_key='a SECRET', lr=1)", "Namespace(api_key=(hidden), lr=1)"),
+        ("I don't know: password='a SECRET' it's", "I don't know: password=(hidden) it's"),
+        ("it ran (t.py --token SECRET", "it ran (t.py --token (hidden)"), ("mysql -pSECRET failed", "mysql -p(hidden) failed"),
+        ('config {"api_key": "SECRET", "lr": 1}', 'config {"api_key": (hidden), "lr": 1}'),
+    ],
+)  # fmt: skip
+def test_a_credential_in_prose_is_hidden(said: str, told: str) -> None:
+    assert prose(said.replace("SECRET", SECRET)) == told
+    assert prose(told) == told
+
+
+def test_a_parameter_may_be_a_line() -> None:
+    params = {"args": f"--api-key {SECRET} --lr 1", "prompt": "Secret: tell me", "hydra": f"a.b=1,api_key={SECRET}", "n": 1}
+    told = {"args": f"--api-key {HIDDEN} --lr 1", "prompt": "Secret: tell me", "hydra": f"a.b=1,api_key={HIDDEN}", "n": 1}
+    assert values(params) == told
+    variables_of = {"EXTRA": f"--api-key {SECRET}", "STORE": f"AccountName=me;AccountKey={SECRET}"}
+    own = shown(JobSpec("true", environment=Environment(variables=variables_of)), own=True).environment.variables
+    assert own == {"EXTRA": f"--api-key {HIDDEN}", "STORE": f"AccountName=me;AccountKey={HIDDEN}"}
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        *(f"token {one}" for one in ("a: " * 70_000, "'a: " * 50_000, '"a":' * 50_000, "a=" * 100_000, "'a=" * 70_000, "key=" * 50_000)),
+        *(f"token {one}" for one in ("\\" * 200_000, "'" * 200_000, "\\\"" * 100_000, "\"'" * 100_000, "x=1;key_token=a," * 12_000)),
+        "--token x " * 20_000, "'--token', " * 20_000, "token='a " * 20_000, 'x "' + "\\\" " * 60_000 + "token=", "a;token:" * 25_000,
+    ],
+)  # fmt: skip
+def test_hostile_words_are_read_in_linear_time(hostile: str) -> None:
+    began_s = time.process_time()
+    line(hostile)
+    prose(hostile)
+    redaction.command((hostile, hostile[:-1]))
+    assert time.process_time() - began_s < 6.0  # a quadratic form takes minutes
