@@ -1,12 +1,18 @@
 """Credentials in lines of a shell, in arguments and in prose: found by the words."""
 
+import shlex
 import time
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainmaster.model import redaction
 from trainmaster.model.redaction import HIDDEN, line, prose, shown, values
 from trainmaster.model.spec import Environment, JobSpec
+from trainmaster.server.record.differences import Run, compare
+from trainmaster.testing import builders
 
 SECRET = "hunter2-hunter2"
 
@@ -57,6 +63,32 @@ def test_a_line_is_read_by_its_words(command: str, told: str) -> None:
 )  # fmt: skip
 def test_a_line_without_credentials_is_shown_as_it_is(told: str) -> None:
     assert line(told) == told
+
+
+WORDS = st.sampled_from(
+    [
+        "t.py", "--lr", "0.1", "--password", "--api-key", "-H", "-c", "curl", "-u", "bob:pw-1", "it's pw-1", "-pw-1", "a b", "x;y", "",
+        "--api-key=-pw-1", "--token=a 'b' pw-1", "X-Api-Key: pw-1", '{"api_key": "pw-1"}', "A=1;API_KEY=pw-1", "$(ls)", "K=1 TOKEN=pw-1 ls",
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(WORDS, max_size=6))
+def test_a_line_hides_what_its_arguments_hide(arguments: list[str]) -> None:
+    """A comparison shows arguments as a line, and showed credentials that the list of arguments hid."""
+    assert shlex.split(line(shlex.join(arguments))) == list(redaction.command(arguments))
+
+
+def test_a_comparison_hides_the_credentials_of_arguments() -> None:
+    jobs = [
+        replace(builders.job(), spec=JobSpec(("t.py", "--password", "it's" + SECRET))),
+        replace(builders.job(), spec=JobSpec(("t.py", "--password=-" + SECRET))),
+        replace(builders.job(), spec=JobSpec("t.py --password another")),
+    ]
+    (found,) = (one.values for one in compare(list(map(Run, jobs))).fields if one.field == "command")
+    assert found == [
+        f"t.py --password {HIDDEN}  # hidden: 1", f"t.py --password={HIDDEN}", f"t.py --password {HIDDEN}  # hidden: 2"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
