@@ -8,11 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.control.observe import take_report
+from trainmaster.control.world import Batch, World
 from trainmaster.model import redaction
+from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import State
 from trainmaster.model.redaction import HIDDEN, line, prose, shown, values
-from trainmaster.model.spec import Environment, JobSpec
+from trainmaster.model.spec import CheckpointSpec, Environment, JobSpec, Role
+from trainmaster.ports.store import Recorded
 from trainmaster.server.record.differences import Run, compare
+from trainmaster.server.views import resources
+from trainmaster.server.views.event_text import event_view
 from trainmaster.testing import builders
+from trainmaster.tracking.runs import run_of
 
 SECRET = "hunter2-hunter2"
 
@@ -116,6 +124,35 @@ def test_a_parameter_may_be_a_line() -> None:
     variables_of = {"EXTRA": f"--api-key {SECRET}", "STORE": f"AccountName=me;AccountKey={SECRET}"}
     own = shown(JobSpec("true", environment=Environment(variables=variables_of)), own=True).environment.variables
     assert own == {"EXTRA": f"--api-key {HIDDEN}", "STORE": f"AccountName=me;AccountKey={HIDDEN}"}
+
+
+def test_the_credentials_of_its_commands_are_hidden_in_what_its_program_says_and_logs() -> None:
+    spec = JobSpec(
+        ("t.py", "--api-key", "key-1 x", "--password=-key-2", "--token", "$TOKEN", "--lr", "0.1", "--hub-token", "{own}"),
+        roles={"eval": Role("A=1;API_KEY=key-3;eval --lr 0.1")}, checkpoint=CheckpointSpec(resume_arguments="--token key-4 {path}"),
+        params={"own": "key-5", "args": "--token key-6"}, environment=Environment(variables={"EXTRA": "--api-key key-7"}),
+    )  # fmt: skip
+    said = "bad: key-1 x, -key-2, key-3, key-4, key-5, key-6, key-7; 0.1 $TOKEN eval"
+    clean = "bad: " + ", ".join([HIDDEN] * 7) + "; 0.1 $TOKEN eval"
+    assert redaction.without_known(said, redaction.known(spec)) == clean
+    assert redaction.logged({"cmd": said, "api_key": "x", "lr": "0.1", "gone": None}, spec) == {
+        "cmd": clean, "api_key": HIDDEN, "lr": "0.1", "gone": None,
+    }  # fmt: skip
+
+
+def test_what_a_program_logs_is_kept_for_it_and_hidden_where_it_is_shown() -> None:
+    """After a restart the program reads its parameters again."""
+    spec = JobSpec(f"t.py --api-key {SECRET}")
+    batch = Batch(World(), 100.0)
+    batch.world.put(replace(builders.placed(replace(builders.job(), spec=spec)), state=State.RUNNING))
+    report = {"kind": "run", "n": 1, "params": {"cmd": f"['--api-key', '{SECRET}']", "best": SECRET}, "tags": {"of": SECRET}}
+    assert take_report(batch, AgentKey("train-1", 1, 0), report) is None
+    job, (row,) = batch.world.jobs["train-1"], batch.events
+    assert (job.run_params["best"], job.run_tags["of"]) == (SECRET, SECRET)
+    event = Recorded(1, 1.0, job.id, 1, row.event, "")
+    told = [resources.job_detail(job, [], {}, "", []), run_of(job, "server"), event_view(event, spec)]
+    assert [SECRET in str(one) for one in told] == [False] * 3
+    assert "--api-key" in str(event_view(event, spec))
 
 
 @pytest.mark.parametrize(

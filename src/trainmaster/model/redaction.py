@@ -21,6 +21,7 @@ from trainmaster.model.options.credentials import (
     is_credential,
     is_secret_variable,
 )
+from trainmaster.model.options.placeholders import commands_of, filled, values_of
 from trainmaster.model.spec import JobSpec, Origin
 
 HIDDEN = "(hidden)"
@@ -35,6 +36,7 @@ _PLAIN_VARIABLES = (  # prefixes of well-known settings, whose values are shown 
     "TOKENIZERS_", "MLFLOW_", "WANDB_", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "TRAINMASTER_",
 )  # fmt: skip
 
+_REFERENCE = re.compile(r"(?:\$\w+|\$?\{\w+\})\Z")  # to a variable or a parameter
 _KNOWN_MIN, _KNOWN_LINE_MIN = 4, 16  # characters: shorter values, and lines of a longer one, are parts of ordinary words
 _FORMS = re.compile(
     r"(?<![\w-])(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|sk-[\w-]{32,}"
@@ -133,18 +135,35 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def known(spec: JobSpec) -> tuple[str, ...]:
     """The credentials that the spec itself gives to the program, longest first."""
-    given = [value for name, value in spec.environment.variables.items() if is_secret_variable(name)]
-    given += [value for name, value in spec.params.items() if isinstance(value, str) and is_credential(name, value)]
+    variables = spec.environment.variables
+    params = {name: value for name, value in spec.params.items() if isinstance(value, str)}
+    given = [value for name, value in variables.items() if is_secret_variable(name)]
+    given += [value for name, value in params.items() if is_credential(name, value)]
+    given += [secret for value in (*variables.values(), *params.values()) for _, _, secret in in_text(value)]
+    for command in (*commands_of(spec), spec.checkpoint.resume_arguments or ""):
+        command = filled(command, values_of(spec))
+        parts = [in_line(command)] if isinstance(command, str) else in_arguments(command)
+        given += [secret for part in parts for _, _, secret in part if not _REFERENCE.match(secret)]
     lines = [line for value in given for line in value.splitlines() if len(line) >= _KNOWN_LINE_MIN]  # a key of many lines
     found = {value for value in (*given, *lines) if len(value) >= _KNOWN_MIN and not SWITCH.match(value)}
     return tuple(sorted(found, key=lambda value: (-len(value), value)))
 
 
 def without_known(value: str, secrets: Sequence[str]) -> str:
-    """A text of the program without credentials of a known form and without `secrets` (`known`)."""
+    """A text of the program as `prose`, and without `secrets` (`known`)."""
+    return prose(_replaced(value, secrets))
+
+
+def logged(given: Mapping[str, str | None], spec: JobSpec) -> dict[str, Any]:
+    """Parameters or tags that the program of a job logged, as `values`, and without the credentials that the job gives it."""
+    secrets = known(spec) if given else ()
+    return values({name: None if value is None else _replaced(value, secrets) for name, value in given.items()})
+
+
+def _replaced(value: str, secrets: Sequence[str]) -> str:
     for secret in secrets:
         value = value.replace(secret, HIDDEN)
-    return text(value)
+    return value
 
 
 def without_secrets(given: Mapping[str, str]) -> dict[str, str]:
