@@ -117,6 +117,19 @@ def test_a_credential_in_prose_is_hidden(said: str, told: str) -> None:
     assert prose(told) == told
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Secret: lower lr at step 1000", "auth token: stale after 1 h", "the cookie: keep it small", "pass: 3 of 5; password: n/a",
+        "t.py: error: argument --api-key: expected one argument", "Option '--api-key' requires a value", "--hub-token was removed",
+        "the --token is missing", "don't use 'the key' \"it", "key=value, lr=0.1", "KeyError: 'api_key'", "see https://h/x?page=2",
+    ],
+)  # fmt: skip
+def test_a_sentence_about_credentials_is_kept_whole(said: str) -> None:
+    """A note and a reason are stored as they are shown: what is hidden of them is lost."""
+    assert prose(said) == said
+
+
 def test_a_parameter_may_be_a_line() -> None:
     params = {"args": f"--api-key {SECRET} --lr 1", "prompt": "Secret: tell me", "hydra": f"a.b=1,api_key={SECRET}", "n": 1}
     told = {"args": f"--api-key {HIDDEN} --lr 1", "prompt": "Secret: tell me", "hydra": f"a.b=1,api_key={HIDDEN}", "n": 1}
