@@ -215,8 +215,8 @@ def test_what_no_node_can_ever_hold_is_refused_with_what_there_is(api: Api) -> N
 
 def test_commands_wait_behind_their_submit_and_are_seen(api: Api) -> None:
     job = api.submit()
-    assert api.http.post(f"/jobs/{job}/hold", json={"reason": "later password=x1"}).json() == {"id": job, "state": "queued"}
-    assert api.get(f"/jobs/{job}")["reason"] == "hold requested: later password=(hidden)"
+    assert api.http.post(f"/jobs/{job}/hold", json={"reason": "secret: later password=x1"}).json() == {"id": job, "state": "queued"}
+    assert api.get(f"/jobs/{job}")["reason"] == "hold requested: secret: later password=(hidden)"
     assert api.http.post(f"/jobs/{job}/release").status_code == 202
     assert api.http.post(f"/jobs/{job}/cancel", json={"reason": "mistake"}).status_code == 202
     assert api.get(f"/jobs/{job}")["reason"] == "cancel requested"

@@ -290,12 +290,12 @@ def test_notes_are_seen_at_once_and_the_same_once_control_took_them_up(api: Api)
     assert note(api, f"like {second}\x1b[0m\r\n", job=first) == {
         "job": first, "project": "vision", "experiment": "train", "by": account_name(), "jobless": False,
     }  # fmt: skip
-    note(api, "of the project", project="vision")
+    note(api, "Secret: of the project --token x1", project="vision")
     note(api, "of the experiment", experiment="train")
     before = api.get("/logbook", notes=1)["entries"]
     assert [(entry["job"], entry["text"], entry["project"], entry["experiment"], entry["links"]) for entry in before] == [
         (first, f"like {second}\\x1b[0m", "vision", "train", [second]),
-        (None, "of the project", "vision", None, []),
+        (None, "Secret: of the project --token (hidden)", "vision", None, []),
         (None, "of the experiment", "speech", "train", []),
     ]
     take_notes(api)

@@ -86,6 +86,17 @@ def test_events_of_all_jobs_are_streamed_and_gone_on_with(api: Api) -> None:
     assert again.messages == [last]
 
 
+def test_a_credential_of_a_job_is_hidden_in_what_its_program_logs(api: Api) -> None:
+    job = api.submit("t.py --api-key S3cret-key")
+    api.take_up()
+    stream = Listening(api, f"/events/stream?after=0&ticket={ticket(api)}")
+    api.control.record(job, ev.Placed(1, SHARES), ev.RunDataLogged(1, 0, {"used": "S3cret-key", "lr": "0.1"}, {}))
+    deadline(lambda: len(stream.messages) == 5, "what it logged")
+    (event,) = (one for one in api.get(f"/jobs/{job}/events")["events"] if one["type"] == "RunDataLogged")
+    assert stream.messages[-1]["data"] == {"job": job, **event}
+    assert event["data"]["params"] == {"used": "(hidden)", "lr": "0.1"}
+
+
 def test_an_event_that_cannot_be_read_ends_nothing_and_news_of_nodes_come_at_once(api: Api) -> None:
     """R24: one of a newer version ended every stream for ever, and those of no job came with the next word of life."""
     with contextlib.closing(sqlite3.connect(api.home.events_db)) as log:

@@ -12,7 +12,8 @@ from trainmaster.model import events as ev
 from trainmaster.model import redaction
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job, State
-from trainmaster.model.redaction import HIDDEN, is_credential, line, shown, text, values, variables, without_signature
+from trainmaster.model.options.credentials import is_credential
+from trainmaster.model.redaction import HIDDEN, line, shown, text, values, variables, without_signature
 from trainmaster.model.spec import DataVersion, Environment, JobSpec, Origin, Role
 from trainmaster.ports.store import Recorded
 from trainmaster.server.jobs.data_versions import data_versions
@@ -230,7 +231,7 @@ def test_a_hostile_command_is_read_in_linear_time(hostile: str) -> None:
     began_s = time.process_time()
     line(hostile)
     redaction.command((hostile, hostile[:-1]))
-    assert time.process_time() - began_s < 3.0  # a quadratic form takes minutes
+    assert time.process_time() - began_s < 6.0  # a quadratic form takes minutes
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,9 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
 
 def without_secrets(event: JobEvent, spec: JobSpec) -> JobEvent:
     """The event without the credentials that the spec gives to the program: an exception or its last lines may have them."""
-    secrets = redaction.known(spec)
-    clean = partial(redaction.without_known, secrets=secrets)
+    if not isinstance(event, NodeEnded | NotKept | Warned):
+        return event  # what a program logs is given back to it, and hidden where it is shown
+    clean = partial(redaction.without_known, secrets=redaction.known(spec))
     match event:
         case NodeEnded(outcome=outcome):
             return replace(event, outcome=_clean_outcome(outcome, clean))
@@ -113,8 +114,6 @@ def without_secrets(event: JobEvent, spec: JobSpec) -> JobEvent:
             return replace(event, why=clean(why))
         case Warned(text=text):
             return replace(event, text=clean(text))
-        case _:
-            return event
 
 
 def _clean_outcome(outcome: Outcome, clean: Callable[[str], str]) -> Outcome:

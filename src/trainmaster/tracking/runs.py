@@ -1,7 +1,7 @@
 """Maps a job to a tracker's run. Pure; the only place that decides names of runs, experiments and tags."""
 
 from trainmaster.model.job import Job, State
-from trainmaster.model.redaction import shown, values
+from trainmaster.model.redaction import logged, shown
 from trainmaster.model.spec import CodeCopy, JobSpec
 from trainmaster.ports.tracker import FeedPoint, Run, RunPoint, RunStatus
 from trainmaster.wire.runs import TAG_RUN, run_id
@@ -31,8 +31,8 @@ def run_of(job: Job, server: str) -> Run:
         created_s=job.created_s,
         started_s=job.started_s,
         ended_s=job.ended_s,
-        params={**{name: str(value) for name, value in spec.params.items()}, **values(job.run_params)},
-        tags={**spec.tags, **values(job.run_tags), **_own_tags(job, spec), TAG_RUN: id},
+        params={**{name: str(value) for name, value in spec.params.items()}, **logged(job.run_params, job.spec)},
+        tags={**spec.tags, **logged(job.run_tags, job.spec), **_own_tags(job, spec), TAG_RUN: id},
     )
 
 

@@ -219,4 +219,4 @@ def text(value: Mapping[str, Any], key: str, default: str | None = None, most: i
 
 def reason(value: Mapping[str, Any]) -> str:
     """The `reason` of what is asked, without credentials, because everyone who sees the job reads it. Raises: UsageError."""
-    return redaction.line(text(value, "reason") or "")
+    return redaction.prose(text(value, "reason") or "")

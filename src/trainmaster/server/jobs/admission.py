@@ -104,7 +104,7 @@ def urgency(api: Runtime, project: str, user: str, reason: str | None) -> Urgenc
         raise UsageError(f"urgent: expected a reason of up to {_REASON_MAX} printable characters", "--urgent --reason 'why'")
     rules = present(api)
     if rules.may_call_urgent(project, user):
-        return Urgency(user, redaction.line(reason.strip()))
+        return Urgency(user, redaction.prose(reason.strip()))
     may = rules.project(project).urgent
     who = f"{', '.join(may)} may" if may else "nobody may (an administrator changes that: projects.NAME.urgent of cluster.yaml)"
     raise ConflictError(f"{user} may not call a job of {project} urgent; {who}", _READ)

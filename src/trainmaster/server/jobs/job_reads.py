@@ -255,7 +255,7 @@ async def job_events(request: Request, ref: Ref, after: Number = 0, wait_s: Wait
             rows = await asyncio.to_thread(api.services.events.told, after, _EVENTS_MAX, job.id)
             left_s = deadline_s - time.monotonic()
             if rows or left_s <= 0 or api.notifier.closing:
-                return bodies.Json({"events": [event_text.event_view(row) for row in rows]})
+                return bodies.Json({"events": [event_text.event_view(row, job.spec) for row in rows]})
             await api.notifier.wait(signal, min(left_s, _BEAT_S))
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from trainmaster.model.job import Job
-from trainmaster.model.redaction import is_secret_variable, text
+from trainmaster.model.options.credentials import is_secret_variable
+from trainmaster.model.redaction import text
 from trainmaster.server.record.command_reading import unrecorded
 from trainmaster.server.record.data_seen import NO_FILES
 from trainmaster.wire.environment import EnvironmentRecord

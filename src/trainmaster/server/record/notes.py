@@ -64,7 +64,7 @@ async def write_note(request: Request) -> bodies.Json:
     """A note about a job, an experiment or a project. Job ids in the text become links."""
     api, user = runtime.of(request), runtime.user(request)
     body = await bodies.read_json(request, "the note", _KNOWN)
-    text = redaction.line(storable_text(bodies.text(body, "text", most=2 * TEXT_MAX_BYTES) or ""))
+    text = redaction.prose(storable_text(bodies.text(body, "text", most=2 * TEXT_MAX_BYTES) or ""))
     if not text:
         raise UsageError("the note is empty", 'write something: tm note JOB "what I saw"')
     if len(text.encode()) > TEXT_MAX_BYTES:

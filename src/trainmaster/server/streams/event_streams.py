@@ -8,13 +8,15 @@ Source: WHATWG HTML, section 9.2 (server-sent events).
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import StreamingResponse
 
 from trainmaster.errors import UsageError
+from trainmaster.model.events import RunDataLogged
+from trainmaster.ports.store import Recorded, Unread
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import CURSOR_MAX, NUMBER_MAX, Ref, Text
 from trainmaster.server.runtime import runtime
@@ -88,13 +90,23 @@ async def _events(api: runtime.Runtime, job_id: str | None, seq: int, caller: Ca
             if not api.tokens.holds(caller):
                 yield _CLOSED
                 return
-            for row in rows:
-                seq = row.seq
-                view = event_view(row)
-                yield _message(seq, view["type"], {"job": row.job, **view})
+            for view in await asyncio.to_thread(_views, api, rows):
+                seq = view["seq"]
+                yield _message(seq, view["type"], view)
             if not rows:
                 await api.notifier.wait(signal, min(_KEEP_ALIVE_S, api.tokens.left_s(caller)))
                 yield b": still here\n\n"
+
+
+def _views(api: runtime.Runtime, rows: Sequence[Recorded | Unread]) -> list[dict[str, Any]]:
+    """The events as JSON. The spec of a job tells which credentials may be in what its program logged."""
+    found = []
+    for row in rows:
+        job = None
+        if isinstance(row, Recorded) and isinstance(row.event, RunDataLogged) and row.job is not None:
+            job = api.services.events.job(row.job)
+        found.append({"job": row.job, **event_view(row, None if job is None else job.spec)})
+    return found
 
 
 async def _logs(

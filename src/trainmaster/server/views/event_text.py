@@ -2,24 +2,26 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from trainmaster.model import events as ev
 from trainmaster.model import redaction
 from trainmaster.model.job import Outcome
 from trainmaster.model.progress import Progress
+from trainmaster.model.spec import JobSpec
 from trainmaster.ports.store import Recorded, Unread
 from trainmaster.scheduling.words import length, summed
 from trainmaster.wire.data import CHANGED, SAME
 from trainmaster.wire.names import STALLED
 
 
-def event_view(row: Recorded | Unread) -> dict[str, Any]:
-    """One event of a job as JSON. An event that this version cannot read is shown as unreadable."""
+def event_view(row: Recorded | Unread, spec: JobSpec | None = None) -> dict[str, Any]:
+    """One event as JSON, of a job with `spec`. An event that this version cannot read is shown as unreadable."""
     if isinstance(row, Unread):
         text = f"an event that this version of the server cannot read: {row.fault}"
         return {"seq": row.seq, "now_s": row.now_s, "type": row.type, "attempt": row.attempt, "text": text, "data": {}}
-    event = _shown(row.event)
+    event = _shown(row.event, spec)
     return {
         "seq": row.seq,
         "now_s": row.now_s,
@@ -30,18 +32,19 @@ def event_view(row: Recorded | Unread) -> dict[str, Any]:
     }
 
 
-def _shown(event: ev.Event) -> ev.Event:
+def _shown(event: ev.Event, spec: JobSpec | None) -> ev.Event:
     """The event with credentials masked."""
     match event:
-        case ev.Submitted(spec=spec, origin=origin, data=data):
+        case ev.Submitted(spec=given, origin=origin, data=data):
             versions = tuple(replace(version, uri=redaction.text(version.uri)) for version in data)
-            return replace(event, spec=redaction.shown(spec), origin=redaction.shown_origin(origin), data=versions)
+            return replace(event, spec=redaction.shown(given), origin=redaction.shown_origin(origin), data=versions)
         case ev.CommandRun(command=command):
             return replace(event, command=redaction.line(command))
         case ev.Updated(tags=tags):
             return replace(event, tags=redaction.values(tags))
         case ev.RunDataLogged(params=params, tags=tags):
-            return replace(event, params=redaction.values(params), tags=redaction.values(tags))
+            told = redaction.values if spec is None else partial(redaction.logged, spec=spec)
+            return replace(event, params=told(params), tags=told(tags))
     return event
 
 

@@ -131,7 +131,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
         "metrics": {name: view for name, view in standing.items() if not name.startswith(SYSTEM)},
         "system": {name[len(SYSTEM) :]: view for name, view in standing.items() if name.startswith(SYSTEM)},
         "unread_params": list(unread(job.spec, job.origin)),
-        "logged": {"params": redaction.values(job.run_params), "tags": redaction.values(job.run_tags)},
+        "logged": {"params": redaction.logged(job.run_params, job.spec), "tags": redaction.logged(job.run_tags, job.spec)},
         "work": [] if StorageKind.WORK in job.removed else list(work),
         "troubles": trouble_views(job),
         "notes": job_notes.all_of(job, numbered, seen),
