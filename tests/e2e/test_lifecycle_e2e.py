@@ -76,7 +76,7 @@ def test_the_same_step_twice_is_no_progress(tm: Tm) -> None:
 
 def test_a_taken_port_before_the_first_step_costs_nothing(tm: Tm) -> None:
     command = "if [ $TRAINMASTER_ATTEMPT = 1 ]; then echo 'RuntimeError: Address already in use'; exit 1; fi"
-    job = tm.ended(tm.submit("--name", "port", "--restarts", "0", "--", command))
+    job = tm.ended(tm.submit("--name", "port", "--ranks", "2", "--restarts", "0", "--", command))
     assert attempts(job, "state", "cause") == [("restarted", "rendezvous"), ("succeeded", None)]
     assert job["restarts"] == {"program": 0, "infrastructure": 0}
 

@@ -151,16 +151,17 @@ def known(spec: JobSpec) -> tuple[str, ...]:
 
 def without_known(value: str, secrets: Sequence[str]) -> str:
     """A text of the program as `prose`, and without `secrets` (`known`)."""
-    return prose(_replaced(value, secrets))
+    return prose(without_values(value, secrets))
 
 
 def logged(given: Mapping[str, str | None], spec: JobSpec) -> dict[str, Any]:
     """Parameters or tags that the program of a job logged, as `values`, and without the credentials that the job gives it."""
     secrets = known(spec) if given else ()
-    return values({name: None if value is None else _replaced(value, secrets) for name, value in given.items()})
+    return values({name: None if value is None else without_values(value, secrets) for name, value in given.items()})
 
 
-def _replaced(value: str, secrets: Sequence[str]) -> str:
+def without_values(value: str, secrets: Sequence[str]) -> str:
+    """A text in which these credentials are hidden, and nothing else is."""
     for secret in secrets:
         value = value.replace(secret, HIDDEN)
     return value

@@ -116,7 +116,7 @@ def _sections(runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any] | str]]:
         "spec": [_spec(run.job) for run in runs],
         "params": [_params(run.job, read=True) for run in runs],
         "recorded": [_params(run.job, read=False) for run in runs],
-        "logged": [dict(run.job.run_params) for run in runs],
+        "logged": [_logged(run.job) for run in runs],
         "tags": [dict(run.job.spec.tags) for run in runs],
         "start": [_start(run.job) for run in runs],
         "code": [_code(run.job) for run in runs],
@@ -135,6 +135,12 @@ def _params(job: Job, read: bool) -> dict[str, Any]:
     """The parameters that its program reads, or those that are only recorded."""
     recorded = unread(job.spec, job.origin)
     return {name: value for name, value in job.spec.params.items() if (name not in recorded) is read}
+
+
+def _logged(job: Job) -> dict[str, str | None]:
+    """The parameters that its program logged, without credentials that the job gave it, under whatever name."""
+    secrets = redaction.known(job.spec) if job.run_params else ()
+    return {n: None if value is None else redaction.without_values(value, secrets) for n, value in job.run_params.items()}
 
 
 def _variables(job: Job) -> dict[str, str]:
