@@ -73,12 +73,13 @@ def test_a_checkpoint_whose_directory_is_gone_is_missing_and_not_in_doubt(tmp_pa
 def test_files_of_a_checkpoint_that_are_gone_or_damaged_are_troubles_of_the_server(tmp_path: Path) -> None:
     blobs, register, job = stored(tmp_path)
     blobs.put(f"{ROOT}/w.pt", b"other")
-    assert [one.what for one in verified(blobs, OnRecord(job)).damaged] == ["checkpoint c1 of step 3: w.pt"]
+    found = verified(blobs, OnRecord(job))
+    assert ([one.what for one in found.damaged], found.checkpoints) == (["checkpoint c1 of step 3: w.pt"], {"train-1": {"c1"}})
     assert told(register).startswith(f"damaged, by their digest: {ROOT}/w.pt; ")
     blobs.delete([f"{ROOT}/w.pt"])
     assert told(register) == ""
     found = verified(blobs, OnRecord(job))
-    assert ([one.what for one in found.damaged], found.checkpoints) == (["checkpoint c1 of step 3: w.pt: missing"], {"train-1": {"c1"}})
+    assert ([one.what for one in found.damaged], found.checkpoints) == (["checkpoint c1 of step 3: w.pt: missing"], {})
     blobs.put(f"{ROOT}/w.pt", b"weights")
     assert told(register) == ""
 
@@ -92,7 +93,7 @@ def test_a_checkpoint_that_is_removed_meanwhile_is_not_missing(tmp_path: Path) -
 
         def jobs(self) -> Iterator[Job]:
             self.reads += 1
-            yield job if self.reads < 4 else replace(job, checkpoints=())
+            yield job if self.reads < 2 else replace(job, checkpoints=())
 
     assert verified(blobs, Removed()).damaged == []
     assert told(register) == ""
@@ -120,3 +121,56 @@ def test_a_missing_artifact_is_a_trouble_of_the_server(tmp_path: Path) -> None:
     assert told(register).startswith(f"missing: artifacts/train-1/{SHA}; ")
     blobs.put(f"artifacts/train-1/{SHA}", b"weights")
     assert told(register) == ""
+
+
+def test_a_file_of_a_checkpoint_that_was_moved_away_proves_nothing(tmp_path: Path) -> None:
+    """Its checkpoint was recorded as damaged for good, although the file was put back."""
+    blobs, register, job = stored(tmp_path)
+    place = tmp_path / ROOT / "w.pt"
+    place.rename(tmp_path / "elsewhere")
+    assert verified(blobs, OnRecord(job)).checkpoints == {}
+    assert told(register).startswith(f"missing: {ROOT}/w.pt; ")
+    (tmp_path / "elsewhere").rename(place)
+    assert (verified(blobs, OnRecord(job)).damaged, told(register)) == ([], "")
+
+
+class FailsAt(FsBlobs):
+    """Its opens with these numbers, from 1, fail."""
+
+    def __init__(self, root: Path, register: Register, failing: set[int]) -> None:
+        super().__init__(root)
+        self.damage, self._failing, self._opens = Damage(register), failing, 0
+
+    def open(self, name: str) -> BinaryIO:
+        self._opens += 1
+        if self._opens in self._failing:
+            raise OSError(5, "Input/output error")
+        return super().open(name)
+
+
+CODE = f"code/objects/{SHA[:2]}/{SHA[2:]}"
+
+
+def test_what_was_read_with_another_digest_stays_damaged_until_it_is_read_whole(tmp_path: Path) -> None:
+    """An I/O error at the second look made it whole, and a later one took back what was known before."""
+    FsBlobs(tmp_path).put(CODE, b"other")
+    register = Register()
+    failing = FailsAt(tmp_path, register, {2, 3})
+    found = verified(failing, OnRecord())
+    assert ([one.name for one in found.damaged], found.unreadable) == ([CODE], 0)
+    found = verified(failing, OnRecord())
+    assert (found.damaged, found.unreadable) == ([], 1)
+    assert told(register).startswith(f"damaged, by their digest: {CODE}; ")
+    (tmp_path / CODE).write_bytes(b"weights")
+    assert (verified(failing, OnRecord()).damaged, told(register)) == ([], "")
+
+
+def test_a_checkpoint_that_is_unreadable_at_the_second_look_is_what_the_first_one_found(tmp_path: Path) -> None:
+    blobs, register, job = stored(tmp_path)
+    blobs.put(f"{ROOT}/w.pt", b"other")
+    looks = {4}  # after its manifest, twice, and its file
+    found = verified(FailsAt(tmp_path, register, looks), OnRecord(job))
+    assert ([one.what for one in found.damaged], found.checkpoints) == (["checkpoint c1 of step 3: w.pt"], {"train-1": {"c1"}})
+    blobs.delete([f"{ROOT}/w.pt"])
+    found = verified(FailsAt(tmp_path, register, looks), OnRecord(job))
+    assert (found.damaged, found.checkpoints, found.unreadable) == ([], {}, 1)
