@@ -174,3 +174,10 @@ def test_a_checkpoint_that_is_unreadable_at_the_second_look_is_what_the_first_on
     blobs.delete([f"{ROOT}/w.pt"])
     found = verified(FailsAt(tmp_path, register, looks), OnRecord(job))
     assert (found.damaged, found.checkpoints, found.unreadable) == ([], {}, 1)
+
+
+def test_an_artifact_that_was_removed_on_purpose_is_not_missing(tmp_path: Path) -> None:
+    """After `tm rm --only artifacts`, every verification failed."""
+    blobs, register, job = stored(tmp_path)
+    records = OnRecord(replace(job, removed=("artifacts",)), artifacts=(Artifact("out.pt", SHA, 7, 1),))
+    assert (verified(blobs, records).damaged, told(register)) == ([], "")

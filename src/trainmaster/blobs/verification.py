@@ -20,6 +20,7 @@ from trainmaster.blobs.verifying import Damage
 from trainmaster.errors import DamagedError, NotFoundError, TrainmasterError
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.job import Job
+from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.ports.blobs import Blobs, diff_blob, environment_blob
 from trainmaster.troubles import Register
 from trainmaster.wire.names import MANIFEST, blob_name, printable, stored_name
@@ -213,9 +214,10 @@ def _files(store: Blobs, root: str, name: str, into: Verification) -> Iterator[t
 
 
 def _recorded(records: Records) -> Iterator[str]:
-    """Artifacts, patches and environment records that jobs name."""
+    """Artifacts, patches and environment records that jobs name, without artifacts that were removed on purpose."""
     for job in records.jobs():
-        yield from (artifact_name(job.id, one.digest) for one in records.artifacts(job.id))
+        if StorageKind.ARTIFACTS not in job.removed:
+            yield from (artifact_name(job.id, one.digest) for one in records.artifacts(job.id))
         if job.origin.git_diff is not None:
             yield diff_blob(job.origin.git_diff)
         nodes = (node for attempt in records.attempts(job.id) for node in attempt.nodes)
