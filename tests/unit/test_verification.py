@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from trainmaster.blobs.cache import Cache
+from trainmaster.blobs.cached_store import CachedBlobs
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.blobs.garbage_collection import Records
 from trainmaster.blobs.verification import Verification, verify
@@ -174,6 +176,25 @@ def test_a_checkpoint_that_is_unreadable_at_the_second_look_is_what_the_first_on
     blobs.delete([f"{ROOT}/w.pt"])
     found = verified(FailsAt(tmp_path, register, looks), OnRecord(job))
     assert (found.damaged, found.checkpoints, found.unreadable) == ([], {}, 1)
+
+
+def test_only_what_is_read_back_whole_is_repaired(tmp_path: Path) -> None:
+    """A bucket kept the damaged object, and "repaired: yes" was said."""
+    register = Register()
+
+    class Keeping(FsBlobs):
+        def put(self, name: str, data: bytes) -> None:
+            if not (tmp_path / "store" / name).exists():
+                super().put(name, data)
+
+    blobs = CachedBlobs(Keeping(tmp_path / "store"), Cache(tmp_path / "cache", 1 << 30))
+    blobs.damage = Damage(register)
+    blobs.put(CODE, b"weights")
+    (tmp_path / "store" / CODE).write_bytes(b"other")
+    found = Verification(repair=True)
+    verify(blobs, cast("Records", OnRecord()), found, lambda name: False)
+    assert [(one.name, one.repaired) for one in found.damaged] == [(CODE, False)]
+    assert told(register).startswith(f"damaged, by their digest: {CODE}; ")
 
 
 def test_an_artifact_that_was_removed_on_purpose_is_not_missing(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def verify(session: Session, repair: bool) -> None:
     """Read everything in the store, and compare each file with its digest.
 
     The server reads in the background. Ctrl-C leaves it at that; the same command shows the progress again. What is damaged is
-    never run or restored, and stored again by the next submit of the same file.
+    never run or restored. Code is stored again by the next submit of the same file.
     """
     disk, out = session.client().disk, session.out
     found = disk.verify(repair)
