@@ -1,7 +1,7 @@
 """Blobs on S3 and compatible stores, through obstore (extra `s3`). Credentials come from the server's environment only.
 
 Blobs are immutable, so a put is conditional (`If-None-Match: *`) if the store supports that: the first put wins, and a second
-one of the same name is not an error. What is named by its digest is put over what is there, which has the same bytes or is damaged.
+one of the same name is not an error. What is named by its digest is put over what is there: equal bytes, or damaged ones.
 """
 
 import io

@@ -74,7 +74,8 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
         needed = copies.names() | set(_recorded(records))
         gone = _missing(store, needed & set(gone))
     damaged = [*bad, *reader.doubted, *(one.stored for one in wrong if not one.gone)]
-    damage.only(damaged, [*gone, *(one.stored for one in wrong if one.gone)])  # before the repair, which takes out what it mends
+    missing = [*gone, *(one.stored for one in wrong if one.gone)]
+    damage.only(damaged, missing)  # before the repair, which takes out what it stores anew
     for name in [*bad, *gone]:
         into.damaged_total += 1
         repaired = into.repair and (_from_cache(blobs, name) or repair(name))

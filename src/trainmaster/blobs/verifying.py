@@ -59,7 +59,7 @@ class Damage:
         most = 1 if self._names and self._missing else _NAMED_MAX
         found = (("damaged, by their digest", self._names), ("missing", self._missing))
         told = "; ".join(f"{state}: {_named(names, most)}" for state, names in found if names)
-        after = "it is never run, shown or restored; the next submit of the same code stores it anew, the rest comes from a backup"
+        after = "it is never run, shown or restored; code is stored anew by the next submit of it, the rest comes from a backup"
         self._register.say(_TOPIC, f"{told}; {after}; tm storage verify looks again")
 
 

@@ -94,6 +94,10 @@ def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unk
         out.note(f"{'would remove' if dry_run else 'removed'} {older}")
     if done["young_bytes"]:
         out.note(f"{human.size(done['young_bytes'])} more are unreferenced but younger than {grace}: kept for now")
+    if done.get("unread_trees"):  # an older server does not say
+        lists = human.plural(done["unread_trees"], "list")
+        why = f"{lists} of the files of a code copy cannot be read"
+        out.note(f"all code is kept: {why}; tm storage verify names what is damaged")
 
 
 @storage.command(short_help="Read everything and compare it with its digest.")
