@@ -245,6 +245,23 @@ def test_a_damaged_tree_stops_nothing_and_all_code_is_kept_for_it(tmp_path: Path
     assert (done.by_kind, done.unread_trees) == ({"code": 1}, 0)
 
 
+def test_what_a_killed_put_left_behind_is_counted_and_collected_when_it_is_old(tmp_path: Path) -> None:
+    """It was in no listing, so it stayed for ever and no table showed it. A user's file of that name stays."""
+    blobs, world = FsBlobs(tmp_path / "blobs"), World()
+    world.recorded["train-1"] = replace(some_job(1, State.SUCCEEDED), id="train-1", checkpoints=(checkpoint("0001-00001"),))
+    left = ("code/objects/ab/.cdef.123-1-0.part", "code/trees/.x.json.1-1-0.part", "artifacts/train-1/.77.part")
+    needed = "checkpoints/train-1/0001-00001/n0/a.part"
+    for name in (*left, needed):
+        path = tmp_path / "blobs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    shown = {one.kind: (one.bytes, one.orphaned_bytes) for one in use(blobs, world)}
+    assert shown == {"artifacts": (1, 1), "checkpoints": (1, 0), "code": (2, 1)}  # of trees, a young one may be needed
+    assert collect(blobs, world, Collecting(GRACE_S * 1e4)).blobs == 0
+    assert collect(blobs, world, Collecting(-1.0)).blobs == 3
+    assert [one.name for one in blobs.walk("")] == [needed]
+
+
 def test_a_directory_is_collected_as_well(tmp_path: Path) -> None:
     blobs = FsBlobs(tmp_path / "blobs")
     blobs.put(object_name(sha(b"a")), b"a")
