@@ -54,6 +54,9 @@ def _home(out: Output, found: Row) -> None:
     kinds = sorted(found["disk"], key=lambda one: -one["bytes"])
     out.table(("ON DISK", "FILES", "SIZE"), [[one["kind"], str(one["files"]), human.size(one["bytes"])] for one in kinds])
     out.note(f"{human.size(sum(one['bytes'] for one in kinds))} in {found['home']}; {human.size(found['free_bytes'])} free")
+    unread = sum(one.get("unread", 0) for one in kinds)
+    if unread:
+        out.note(f"{human.plural(unread, 'path')} could not be read: there may be more")
     rows = [[one["job"], human.size(sum(one["bytes"].values())), _parts(one["bytes"])] for one in found["largest"]]
     if rows:
         out.table(("LARGEST", "SIZE", "OF IT"), rows)
