@@ -154,28 +154,27 @@ CODE = f"code/objects/{SHA[:2]}/{SHA[2:]}"
 
 
 def test_what_was_read_with_another_digest_stays_damaged_until_it_is_read_whole(tmp_path: Path) -> None:
-    """An I/O error at the second look made it whole, and a later one took back what was known before."""
+    """An I/O error at the second look made it whole, and so did one at the first look when it was known before."""
     FsBlobs(tmp_path).put(CODE, b"other")
     register = Register()
     failing = FailsAt(tmp_path, register, {2, 3})
-    found = verified(failing, OnRecord())
-    assert ([one.name for one in found.damaged], found.unreadable) == ([CODE], 0)
-    found = verified(failing, OnRecord())
-    assert (found.damaged, found.unreadable) == ([], 1)
-    assert told(register).startswith(f"damaged, by their digest: {CODE}; ")
+    for _ in range(2):
+        found = verified(failing, OnRecord())
+        assert (found.damaged, found.unreadable) == ([], 1)
+        assert told(register).startswith(f"damaged, by their digest: {CODE}; ")
+    assert [one.name for one in verified(failing, OnRecord()).damaged] == [CODE]
     (tmp_path / CODE).write_bytes(b"weights")
     assert (verified(failing, OnRecord()).damaged, told(register)) == ([], "")
 
 
-def test_a_checkpoint_that_is_unreadable_at_the_second_look_is_what_the_first_one_found(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_unreadable_at_the_second_look_is_in_doubt(tmp_path: Path) -> None:
     blobs, register, job = stored(tmp_path)
     blobs.put(f"{ROOT}/w.pt", b"other")
-    looks = {4}  # after its manifest, twice, and its file
-    found = verified(FailsAt(tmp_path, register, looks), OnRecord(job))
-    assert ([one.what for one in found.damaged], found.checkpoints) == (["checkpoint c1 of step 3: w.pt"], {"train-1": {"c1"}})
-    blobs.delete([f"{ROOT}/w.pt"])
-    found = verified(FailsAt(tmp_path, register, looks), OnRecord(job))
-    assert (found.damaged, found.checkpoints, found.unreadable) == ([], {}, 1)
+    for remove in (False, True):
+        if remove:
+            blobs.delete([f"{ROOT}/w.pt"])
+        found = verified(FailsAt(tmp_path, register, {4}), OnRecord(job))  # after its manifest, twice, and its file
+        assert (found.damaged, found.checkpoints, found.unreadable) == ([], {}, 1)
 
 
 def test_only_what_is_read_back_whole_is_repaired(tmp_path: Path) -> None:

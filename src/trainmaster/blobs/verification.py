@@ -1,7 +1,7 @@
 """Reads the whole store, and compares every blob with its digest: in its name, or in the manifest of its checkpoint.
 
-Only a digest that differs proves damage, and only bytes that are whole disprove it. What cannot be read now is counted, and may
-be whole. What code copies and records name and the store lacks is listed, too.
+Only a digest that differs in two reads proves damage, and only whole bytes disprove it. What cannot be read now is counted, and
+may be whole. What code copies and records name and the store lacks is listed, too.
 """
 
 import hashlib
@@ -65,7 +65,8 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
     reader, again = _Reader(store, into, damage), _Reader(store, Verification(), damage)
     bad = list(_wrong_blobs(reader))
     wrong = list(_wrong_checkpoints(reader, again, records))
-    bad = [name for name in bad if again.state(name, digest_of(name) or "") in _STILL]  # not what was stored anew meanwhile
+    bad = [name for name in bad if again.state(name, digest_of(name) or "") is _State.DAMAGED]  # not stored anew meanwhile
+    into.unreadable += again.into.unreadable  # nothing is proven of what only the first look could read
     copies = CodeCopies(store, records)
     needed = copies.names() | set(_recorded(records))
     gone = _missing(store, needed - set(bad))  # a store says of what it knows to be damaged that it is not there
@@ -73,7 +74,7 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
         copies = CodeCopies(store, records)  # a job that was removed meanwhile needs nothing
         needed = copies.names() | set(_recorded(records))
         gone = _missing(store, needed & set(gone))
-    damaged = [*bad, *reader.doubted, *(one.stored for one in wrong if not one.gone)]
+    damaged = [*bad, *reader.doubted, *again.doubted, *(one.stored for one in wrong if not one.gone)]
     missing = [*gone, *(one.stored for one in wrong if one.gone)]
     damage.only(damaged, missing)  # before the repair, which takes out what it stores anew
     for name in [*bad, *gone]:
@@ -112,7 +113,6 @@ class _State(Enum):
     UNKNOWN = "unknown"  # it cannot be read now
 
 
-_STILL = (_State.DAMAGED, _State.UNKNOWN)  # at a second look: another digest was read, and nothing says otherwise since
 _WRONG = (_State.DAMAGED, _State.GONE)
 
 
@@ -164,7 +164,7 @@ class _Wrong:
     path: str
     stored: str  # the name of its blob
     digest: str
-    gone: bool = False
+    gone: bool  # it was not there at one look or both
 
 
 def _wrong_checkpoints(reader: _Reader, again: _Reader, records: Records) -> Iterator[_Wrong]:
@@ -180,10 +180,8 @@ def _wrong_checkpoints(reader: _Reader, again: _Reader, records: Records) -> Ite
         if (one.job, one.checkpoint.id) not in known:
             continue
         state = again.state(one.stored, one.digest)
-        if state is _State.UNKNOWN and one.gone:
-            reader.into.unreadable += 1  # it was not there, and is not readable now: nothing is known of it
-        elif state is not _State.WHOLE:
-            yield replace(one, gone=state is _State.GONE)
+        if state in _WRONG:
+            yield replace(one, gone=one.gone or state is _State.GONE)
 
 
 def _wrong_files(reader: _Reader, job: Job, checkpoint: Checkpoint) -> Iterator[_Wrong]:
