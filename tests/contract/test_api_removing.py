@@ -51,6 +51,21 @@ def test_jobs_that_are_over_are_removed_after_a_look(api: Api) -> None:
     assert again["jobs"][0]["kinds"] == []
 
 
+def test_what_cannot_be_read_is_something_to_remove(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had no size, so "there is nothing to remove" was said of it."""
+    job = over(api)
+
+    def refused(path: Path) -> Iterator[Path]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: refused(path) if path.name == job else listed(path))
+    body = {"jobs": [job], "kinds": ["work", "logs"], "dry_run": True}
+    (going,) = api.http.post("/jobs/remove", json=body).json()["jobs"]
+    assert (going["kinds"], going["bytes"], going["unread"]) == (["work"], {}, ["work"])
+    assert {one["kind"]: one["unread"] for one in api.get("/storage")["disk"]}["work"] == 1
+
+
 def test_old_jobs_are_pruned_but_for_the_newest(api: Api) -> None:
     """L4: and only of the kinds that are named."""
     old, new = over(api), over(api)

@@ -1,19 +1,24 @@
 """The laws of the blob store on S3, throttled and reset, and what a store that refuses says."""
 
+import hashlib
 import itertools
 import random
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 from s3_server import BUCKET, ENVIRONMENT, Proxy, clear, proxy, s3_server
 
 from trainmaster.blobs.cache import Cache
 from trainmaster.blobs.cached_store import CachedBlobs
+from trainmaster.blobs.code import object_name
 from trainmaster.blobs.fs import FsBlobs
+from trainmaster.blobs.garbage_collection import Records
 from trainmaster.blobs.s3 import S3Blobs
 from trainmaster.blobs.transfers import refusal
+from trainmaster.blobs.verification import Verification, verify
 from trainmaster.configuration import StorageSettings
 from trainmaster.errors import NotFoundError, StoreRefusedError, StoreUnavailableError
 from trainmaster.ports.blobs import Part
@@ -162,3 +167,26 @@ def test_a_completion_whose_answer_was_lost_is_no_loss(store: Proxy) -> None:
     found = blobs.stat("big")
     assert found is not None
     assert found.bytes == 9 * 2**20
+
+
+class Nothing:
+    """A server that has no job on record."""
+
+    def jobs(self) -> tuple[()]:
+        return ()
+
+
+def test_a_damaged_object_is_repaired_in_the_bucket_and_put_anew_by_an_upload(store: Proxy, tmp_path: Path) -> None:
+    """The put kept what was there, and "repaired: yes" was said."""
+    good, bad = b"print(1)\n", b"print(2)\n"
+    name = object_name(hashlib.sha256(good).hexdigest())
+    plain = opened(store)
+    blobs = CachedBlobs(plain, Cache(tmp_path / "cache", 1 << 30))
+    blobs.put(name, good)
+    plain.put_stream(name, iter((bad,)))
+    found = Verification(repair=True)
+    verify(blobs, cast("Records", Nothing()), found, lambda name: False)
+    assert ([(one.name, one.repaired) for one in found.damaged], read(plain, name)) == ([(name, True)], good)
+    plain.put_stream(name, iter((bad,)))
+    blobs.put(name, good)
+    assert read(plain, name) == good

@@ -133,3 +133,14 @@ def test_an_artifact_that_cannot_be_looked_at_is_told(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "stat", failing)
     kept = keep_all(launch(tmp_path, artifacts=["result.txt"]), lambda name, why: missed.append((name, why)))
     assert (kept, [name for name, why in missed if "Input/output error" in why]) == ([], ["result.txt"])
+
+
+def test_a_damaged_copy_in_the_store_is_replaced(tmp_path: Path) -> None:
+    """It was "kept", and the store had no byte of it."""
+    write(tmp_path / "work" / "model.bin", "m")
+    orders = launch(tmp_path, artifacts=["model.bin"])
+    assert keep_all(orders) == [kept("model.bin", "m", "model")]
+    stored = Path(orders["artifact_store"]) / hashlib.sha256(b"m").hexdigest()
+    stored.write_bytes(b"")
+    assert keep_all(orders) == [kept("model.bin", "m", "model")]
+    assert stored.read_bytes() == b"m"

@@ -13,7 +13,7 @@ from garbage_collection_law import Interleavings
 from garbage_collection_world import GRACE_S, World, bytes_of, checkpoint, sha, tree_of
 from hypothesis import HealthCheck, settings
 
-from trainmaster.blobs.code import object_name, store_tree
+from trainmaster.blobs.code import object_name, store_tree, tree_name
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.blobs.garbage_collection import Collecting, Older, collect, older
 from trainmaster.blobs.usage import use
@@ -25,6 +25,7 @@ from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.blobs import diff_blob, environment_blob
 from trainmaster.server.runtime.known_blobs import BlobLock
 from trainmaster.testing.store_contract import some_attempt, some_job
+from trainmaster.wire.code import canonical
 
 TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(
@@ -223,6 +224,42 @@ def test_a_collection_waits_for_a_long_upload_and_lets_others_pass_meanwhile() -
     asyncio.run(others())
     assert done.is_set()
     assert max(longest_s) < 2.0  # it was for ever
+
+
+def test_a_damaged_tree_stops_nothing_and_all_code_is_kept_for_it(tmp_path: Path) -> None:
+    """`tm storage` and the collection failed as a whole; which objects are in use is not known without it."""
+    blobs, world = FsBlobs(tmp_path / "blobs"), World()
+    for content in (b"a", b"b"):
+        blobs.put(object_name(sha(content)), content)
+    digest = store_tree(blobs, tree_of([b"a"]))
+    blobs.put("provenance/diffs/" + sha(b"d") + ".patch", b"d")
+    world.recorded["train-1"] = replace(some_job(1, State.SUCCEEDED), id="train-1", code=CodeCopy(digest=digest))
+    (tmp_path / "blobs" / "code" / "trees" / f"{digest}.json").write_bytes(b"{}")
+    shown = {one.kind: (one.bytes, one.orphaned_bytes) for one in use(blobs, world)}
+    assert shown == {"code": (4, 0), "provenance": (1, 1)}
+    done = collect(blobs, world, Collecting(-1.0))
+    assert (done.by_kind, done.unread_trees) == ({"provenance": 1}, 1)
+    assert blobs.exists([object_name(sha(b"a")), object_name(sha(b"b"))]) == [True, True]
+    blobs.put(tree_name(digest), canonical(tree_of([b"a"])))
+    done = collect(blobs, world, Collecting(-1.0))
+    assert (done.by_kind, done.unread_trees) == ({"code": 1}, 0)
+
+
+def test_what_a_killed_put_left_behind_is_counted_and_collected_when_it_is_old(tmp_path: Path) -> None:
+    """It was in no listing, so it stayed for ever and no table showed it. A user's file of that name stays."""
+    blobs, world = FsBlobs(tmp_path / "blobs"), World()
+    world.recorded["train-1"] = replace(some_job(1, State.SUCCEEDED), id="train-1", checkpoints=(checkpoint("0001-00001"),))
+    left = ("code/objects/ab/.cdef.123-1-0.part", "code/trees/.x.json.1-1-0.part", "artifacts/train-1/.77.part")
+    needed = "checkpoints/train-1/0001-00001/n0/a.part"
+    for name in (*left, needed):
+        path = tmp_path / "blobs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    shown = {one.kind: (one.bytes, one.orphaned_bytes) for one in use(blobs, world)}
+    assert shown == {"artifacts": (1, 1), "checkpoints": (1, 0), "code": (2, 1)}  # of trees, a young one may be needed
+    assert collect(blobs, world, Collecting(GRACE_S * 1e4)).blobs == 0
+    assert collect(blobs, world, Collecting(-1.0)).blobs == 3
+    assert [one.name for one in blobs.walk("")] == [needed]
 
 
 def test_a_directory_is_collected_as_well(tmp_path: Path) -> None:

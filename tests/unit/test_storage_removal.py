@@ -131,7 +131,7 @@ def test_everything_in_the_home_is_counted_once(tmp_path: Path) -> None:
     assert sum(size.files for size in found.kinds.values()) == sum(len(files) for _, _, files in os.walk(tmp_path))
     (first, kinds), _ = found.largest()
     assert (first, set(kinds)) == ("train-1", {"work", "set aside", "logs", "checkpoints"})
-    assert disk_usage.of_job(home, "train-1") == kinds
+    assert {kind: size.bytes for kind, size in disk_usage.of_job(home, "train-1").items()} == kinds
     assert found.free_bytes > 0
 
 
@@ -148,6 +148,28 @@ def test_a_tree_is_measured_as_it_lies_on_the_disk_and_removed_whatever_its_righ
     assert not root.exists()
     assert elsewhere.read_text() == "stays"
     assert (disks.remove(root), disks.size(root)) == (0, disks.Size())
+
+
+def test_a_directory_that_cannot_be_read_is_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had no size, so `tm rm` could say that there is nothing to remove."""
+    home, refused, listed = Home(tmp_path), tmp_path / "work" / "train-1" / "node0", os.listdir
+    fill(home, "train-1")
+    refusing = [True]
+
+    def listing(path: str = ".") -> list[str]:
+        if refusing and str(path).startswith(str(refused)):
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr("os.listdir", listing)
+    monkeypatch.setattr("os.chmod", lambda path, mode: refusing.clear())
+    there = disk_usage.of_job(home, "train-1")
+    assert (there["work"].unread, there["work"].bytes < 100_000, there["logs"].unread) == (1, True, 0)
+    assert disk_usage.use(home).kinds["work"].unread == 1
+    monkeypatch.setattr("trainmaster.server.storage.disk_usage.Path.iterdir", lambda path: iter(map(path.joinpath, listing(str(path)))))
+    refused = home.jobs_work("train-1")
+    assert disk_usage.of_job(home, "train-1")["work"] == disks.Size(unread=1)
+    assert disks.remove(home.jobs_work("train-1")) > 150_000, "what was made readable is counted"
 
 
 def test_a_tree_deeper_than_a_path_may_be_long_is_removed(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from trainmaster.blobs.cache import Cache
+from trainmaster.blobs.cached_store import CachedBlobs
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.blobs.garbage_collection import Records
 from trainmaster.blobs.verification import Verification, verify
@@ -73,12 +75,13 @@ def test_a_checkpoint_whose_directory_is_gone_is_missing_and_not_in_doubt(tmp_pa
 def test_files_of_a_checkpoint_that_are_gone_or_damaged_are_troubles_of_the_server(tmp_path: Path) -> None:
     blobs, register, job = stored(tmp_path)
     blobs.put(f"{ROOT}/w.pt", b"other")
-    assert [one.what for one in verified(blobs, OnRecord(job)).damaged] == ["checkpoint c1 of step 3: w.pt"]
+    found = verified(blobs, OnRecord(job))
+    assert ([one.what for one in found.damaged], found.checkpoints) == (["checkpoint c1 of step 3: w.pt"], {"train-1": {"c1"}})
     assert told(register).startswith(f"damaged, by their digest: {ROOT}/w.pt; ")
     blobs.delete([f"{ROOT}/w.pt"])
     assert told(register) == ""
     found = verified(blobs, OnRecord(job))
-    assert ([one.what for one in found.damaged], found.checkpoints) == (["checkpoint c1 of step 3: w.pt: missing"], {"train-1": {"c1"}})
+    assert ([one.what for one in found.damaged], found.checkpoints) == (["checkpoint c1 of step 3: w.pt: missing"], {})
     blobs.put(f"{ROOT}/w.pt", b"weights")
     assert told(register) == ""
 
@@ -92,7 +95,7 @@ def test_a_checkpoint_that_is_removed_meanwhile_is_not_missing(tmp_path: Path) -
 
         def jobs(self) -> Iterator[Job]:
             self.reads += 1
-            yield job if self.reads < 4 else replace(job, checkpoints=())
+            yield job if self.reads < 2 else replace(job, checkpoints=())
 
     assert verified(blobs, Removed()).damaged == []
     assert told(register) == ""
@@ -120,3 +123,81 @@ def test_a_missing_artifact_is_a_trouble_of_the_server(tmp_path: Path) -> None:
     assert told(register).startswith(f"missing: artifacts/train-1/{SHA}; ")
     blobs.put(f"artifacts/train-1/{SHA}", b"weights")
     assert told(register) == ""
+
+
+def test_a_file_of_a_checkpoint_that_was_moved_away_proves_nothing(tmp_path: Path) -> None:
+    """Its checkpoint was recorded as damaged for good, although the file was put back."""
+    blobs, register, job = stored(tmp_path)
+    place = tmp_path / ROOT / "w.pt"
+    place.rename(tmp_path / "elsewhere")
+    assert verified(blobs, OnRecord(job)).checkpoints == {}
+    assert told(register).startswith(f"missing: {ROOT}/w.pt; ")
+    (tmp_path / "elsewhere").rename(place)
+    assert (verified(blobs, OnRecord(job)).damaged, told(register)) == ([], "")
+
+
+class FailsAt(FsBlobs):
+    """Its opens with these numbers, from 1, fail."""
+
+    def __init__(self, root: Path, register: Register, failing: set[int]) -> None:
+        super().__init__(root)
+        self.damage, self._failing, self._opens = Damage(register), failing, 0
+
+    def open(self, name: str) -> BinaryIO:
+        self._opens += 1
+        if self._opens in self._failing:
+            raise OSError(5, "Input/output error")
+        return super().open(name)
+
+
+CODE = f"code/objects/{SHA[:2]}/{SHA[2:]}"
+
+
+def test_what_was_read_with_another_digest_stays_damaged_until_it_is_read_whole(tmp_path: Path) -> None:
+    """An I/O error at the second look made it whole, and so did one at the first look when it was known before."""
+    FsBlobs(tmp_path).put(CODE, b"other")
+    register = Register()
+    failing = FailsAt(tmp_path, register, {2, 3})
+    for _ in range(2):
+        found = verified(failing, OnRecord())
+        assert (found.damaged, found.unreadable) == ([], 1)
+        assert told(register).startswith(f"damaged, by their digest: {CODE}; ")
+    assert [one.name for one in verified(failing, OnRecord()).damaged] == [CODE]
+    (tmp_path / CODE).write_bytes(b"weights")
+    assert (verified(failing, OnRecord()).damaged, told(register)) == ([], "")
+
+
+def test_a_checkpoint_that_is_unreadable_at_the_second_look_is_in_doubt(tmp_path: Path) -> None:
+    blobs, register, job = stored(tmp_path)
+    blobs.put(f"{ROOT}/w.pt", b"other")
+    for remove in (False, True):
+        if remove:
+            blobs.delete([f"{ROOT}/w.pt"])
+        found = verified(FailsAt(tmp_path, register, {4}), OnRecord(job))  # after its manifest, twice, and its file
+        assert (found.damaged, found.checkpoints, found.unreadable) == ([], {}, 1)
+
+
+def test_only_what_is_read_back_whole_is_repaired(tmp_path: Path) -> None:
+    """A bucket kept the damaged object, and "repaired: yes" was said."""
+    register = Register()
+
+    class Keeping(FsBlobs):
+        def put(self, name: str, data: bytes) -> None:
+            if not (tmp_path / "store" / name).exists():
+                super().put(name, data)
+
+    blobs = CachedBlobs(Keeping(tmp_path / "store"), Cache(tmp_path / "cache", 1 << 30))
+    blobs.damage = Damage(register)
+    blobs.put(CODE, b"weights")
+    (tmp_path / "store" / CODE).write_bytes(b"other")
+    found = Verification(repair=True)
+    verify(blobs, cast("Records", OnRecord()), found, lambda name: False)
+    assert [(one.name, one.repaired) for one in found.damaged] == [(CODE, False)]
+    assert told(register).startswith(f"damaged, by their digest: {CODE}; ")
+
+
+def test_an_artifact_that_was_removed_on_purpose_is_not_missing(tmp_path: Path) -> None:
+    """After `tm rm --only artifacts`, every verification failed."""
+    blobs, register, job = stored(tmp_path)
+    records = OnRecord(replace(job, removed=("artifacts",)), artifacts=(Artifact("out.pt", SHA, 7, 1),))
+    assert (verified(blobs, records).damaged, told(register)) == ([], "")

@@ -131,13 +131,13 @@ class FsBlobs:
         return Stored(name, status.st_size, status.st_mtime) if stat.S_ISREG(status.st_mode) else None
 
     def walk(self, prefix: str) -> Iterator[Stored]:
-        """The blobs below `prefix`, with one directory in memory at a time."""
+        """The blobs below `prefix`, with one directory in memory at a time. Also what a put that was killed left behind."""
         left = [self._path(prefix) if prefix else self._root]
         while left:
             for path, found in self._below(left.pop()):
                 if found is None:
                     left.append(path)
-                elif not path.endswith(PART):
+                else:
                     yield Stored(path[len(self._root) + 1 :], *found)
 
     def _below(self, directory: str) -> Iterator[tuple[str, tuple[int, float] | None]]:

@@ -4,7 +4,8 @@ A blob is removed only if all of this holds while the gate that blocks new refer
 no inbox row refers to it, (b) it is older than the grace period, and (c) both were already so when it was marked. Blobs that a
 live attempt may still write, and kinds of blobs that this version does not know, are never removed. Blobs of jobs that are not
 on record are removed only on request. Code trees are removed before everything else, so that an existing tree always has all
-its objects. The listing is streamed: only one batch of marked blobs and the names of code in use are in memory.
+its objects. If a tree in use cannot be read, every object of code stays. The listing is streamed: only one batch of marked
+blobs and the names of code in use are in memory.
 
 The whole record is read once, with the gate open. While the gate is closed, only newer records are read. The gate is opened
 again after `closed_s`, even if part of the batch is left.
@@ -20,7 +21,7 @@ from itertools import chain
 from typing import Protocol
 
 from trainmaster.blobs.code import tree_name
-from trainmaster.errors import NotFoundError
+from trainmaster.errors import DamagedError, NotFoundError
 from trainmaster.lifecycle.checkpoints import spare
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.commands import AgentReport, SubmitJob
@@ -160,6 +161,7 @@ class ReferenceChecker:
         self._references, self._records, self._blobs = references, records, blobs
         self._unknown = unknown
         self._read_trees: set[str] = set()  # trees whose objects are in `references`
+        self.unread: set[str] = set()  # trees that are damaged or cannot be read now: they may have any object
         self._earlier: set[str] | None = None  # environments of earlier attempts
         self._digests = lru_cache(_JOBS_CACHED)(lambda job: frozenset(kept.digest for kept in records.artifacts(job)))
         self.refer(())
@@ -178,8 +180,11 @@ class ReferenceChecker:
         """Add references to these trees, and to the objects of all referenced trees."""
         self._references.trees.update(trees)
         for tree in self._references.trees - self._read_trees:
-            self._references.objects.update(_objects(self._blobs, tree))
             self._read_trees.add(tree)
+            try:
+                self._references.objects.update(_objects(self._blobs, tree))
+            except (DamagedError, OSError):
+                self.unread.add(tree)
 
     def place(self, name: str) -> Place:
         """The owner and reference of a blob, by its name."""
@@ -191,7 +196,7 @@ class ReferenceChecker:
         if kind == "code" and len(rest) == 2 and rest[0] == "trees":
             return Place(SHARED, kind, rest[1].removesuffix(".json") in self._references.trees)
         if kind == "code" and len(rest) == 3 and rest[0] == "objects":
-            return Place(SHARED, kind, _key(rest[1] + rest[2]) in self._references.objects)
+            return Place(SHARED, kind, bool(self.unread) or _key(rest[1] + rest[2]) in self._references.objects)
         if kind == "provenance" and len(rest) == 2:
             return Place(SHARED, kind, self._provenance(rest[0], rest[1]))
         return Place(SHARED, kind if kind == "provenance" else "other", True)
@@ -263,6 +268,7 @@ class Collected:
     uploads: int = 0  # unfinished ones that were aborted
     young_bytes: int = 0  # unreferenced, but younger than the grace period
     by_kind: dict[str, int] = field(default_factory=dict)  # bytes
+    unread_trees: int = 0  # damaged or unreadable ones, for which every object of code was kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +304,7 @@ def collect(blobs: Blobs, records: Records, rules: Collecting) -> Collected:
             batch.clear()
     sweep.remove(batch)
     _give_up_uploads(blobs, checker, rules, done)
+    done.unread_trees = len(checker.unread)
     return done
 
 

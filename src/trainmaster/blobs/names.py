@@ -5,7 +5,7 @@ import re
 
 from trainmaster.errors import UsageError
 
-PART = ".part"  # suffix of incomplete files, which listings leave out
+PART = ".part"  # suffix of incomplete files; garbage collection removes those that are left behind
 _NAME_MAX = 1024  # bytes
 _PART_MAX = 255
 _OBJECT = re.compile(r"code/objects/([0-9a-f]{2})/([0-9a-f]{62})\Z")

@@ -1,7 +1,7 @@
 """Blobs on S3 and compatible stores, through obstore (extra `s3`). Credentials come from the server's environment only.
 
 Blobs are immutable, so a put is conditional (`If-None-Match: *`) if the store supports that: the first put wins, and a second
-one of the same name is not an error.
+one of the same name is not an error. What is named by its digest is put over what is there: equal bytes, or damaged ones.
 """
 
 import io
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from trainmaster.blobs.multipart import MIB, S3Direct, refused
-from trainmaster.blobs.names import check_name
+from trainmaster.blobs.names import check_name, digest_of
 from trainmaster.blobs.sigv4 import Credentials, Signer
 from trainmaster.configuration import StorageSettings
 from trainmaster.errors import NotFoundError, StoreUnavailableError, UsageError
@@ -77,7 +77,7 @@ class S3Blobs:
         return self._direct
 
     def put(self, name: str, data: bytes) -> None:
-        """Store once. An existing blob of that name is kept."""
+        """Store once. An existing blob of that name is kept, unless the name is a digest."""
         check_name(name)
         for turn in range(_TRIES):  # the client library does not retry a conditional write whose response was lost
             try:
@@ -90,7 +90,7 @@ class S3Blobs:
 
     def _put(self, name: str, data: bytes) -> None:
         with _translated(f"store {name}"):
-            if self._conditional:
+            if self._conditional and digest_of(name) is None:
                 try:
                     self._obs.put(self._store, name, data, mode="create")
                     return

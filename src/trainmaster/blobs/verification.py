@@ -1,7 +1,7 @@
 """Reads the whole store, and compares every blob with its digest: in its name, or in the manifest of its checkpoint.
 
-Only a digest that differs proves damage. What cannot be read now is counted, and may be whole. What code copies and records
-name and the store lacks is listed, too.
+Only a digest that differs in two reads proves damage, and only whole bytes disprove it. What cannot be read now is counted, and
+may be whole. What code copies and records name and the store lacks is listed, too.
 """
 
 import hashlib
@@ -16,10 +16,13 @@ from trainmaster.blobs.code import object_name, tree_name
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.blobs.garbage_collection import Records
 from trainmaster.blobs.names import digest_of
+from trainmaster.blobs.verifying import Damage
 from trainmaster.errors import DamagedError, NotFoundError, TrainmasterError
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.job import Job
+from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.ports.blobs import Blobs, diff_blob, environment_blob
+from trainmaster.troubles import Register
 from trainmaster.wire.names import MANIFEST, blob_name, printable, stored_name
 
 _READ_BYTES = 1024 * 1024
@@ -58,14 +61,12 @@ class Verification:
 def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[[str], bool]) -> None:
     """Read everything. `repair` is called with the name of a damaged blob: whether it was replaced by a good copy."""
     store = blobs.store if isinstance(blobs, CachedBlobs) else blobs
-    bad: list[str] = []
-    for prefix in _PREFIXES:
-        for stored in store.walk(prefix):
-            wanted = digest_of(stored.name)
-            if wanted is not None and not _whole(store, stored.name, wanted, into):
-                bad.append(stored.name)
-    anew = Verification()  # a second look: it may have been stored anew meanwhile
-    bad = [name for name in bad if not _whole(store, name, digest_of(name) or "", anew)]
+    damage = blobs.damage if isinstance(blobs, CachedBlobs | FsBlobs) else Damage(Register())
+    reader, again = _Reader(store, into, damage), _Reader(store, Verification(), damage)
+    bad = list(_wrong_blobs(reader))
+    wrong = list(_wrong_checkpoints(reader, again, records))
+    bad = [name for name in bad if again.state(name, digest_of(name) or "") is _State.DAMAGED]  # not stored anew meanwhile
+    into.unreadable += again.into.unreadable  # nothing is proven of what only the first look could read
     copies = CodeCopies(store, records)
     needed = copies.names() | set(_recorded(records))
     gone = _missing(store, needed - set(bad))  # a store says of what it knows to be damaged that it is not there
@@ -73,21 +74,21 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
         copies = CodeCopies(store, records)  # a job that was removed meanwhile needs nothing
         needed = copies.names() | set(_recorded(records))
         gone = _missing(store, needed & set(gone))
-    damage = blobs.damage if isinstance(blobs, CachedBlobs | FsBlobs) else None
-    if damage is not None:
-        damage.only(bad, gone)  # before the repair, which takes out what it stores anew
+    damaged = [*bad, *reader.doubted, *again.doubted, *(one.stored for one in wrong if not one.gone)]
+    missing = [*gone, *(one.stored for one in wrong if one.gone)]
+    damage.only(damaged, missing)  # before the repair, which takes out what it stores anew
     for name in [*bad, *gone]:
         into.damaged_total += 1
         repaired = into.repair and (_from_cache(blobs, name) or repair(name))
+        if repaired and again.state(name, digest_of(name) or "") is not _State.WHOLE:
+            repaired = False  # the store took the good copy, and does not give it back
+            damage.found(name)
         if len(into.damaged) < _DAMAGED_MAX:
             what, jobs = _belongs(copies, records, name)
             into.damaged.append(Damaged(name, f"{what}: missing" if name in gone else what, jobs, repaired))
-    wrong = list(_wrong_checkpoints(store, records, into))
-    if damage is not None:
-        damage.also([one.stored for one in wrong if not one.gone], [one.stored for one in wrong if one.gone])
     for one in wrong:
         into.damaged_total += 1
-        if not one.gone or one.path != MANIFEST:  # without its list, it may be on a disk that is not mounted: that is no proof
+        if not one.gone:  # what is missing may be on a disk that is not mounted, or was moved away: that is no proof
             into.checkpoints.setdefault(one.job, set()).add(one.checkpoint.id)
         if len(into.damaged) < _DAMAGED_MAX:
             what = f"{one.checkpoint.label}: {printable(one.path)}" + (": missing" if one.gone else "")
@@ -106,33 +107,51 @@ def _from_cache(blobs: Blobs, name: str) -> bool:
 
 
 class _State(Enum):
-    WHOLE = "whole"  # or it cannot be read now
+    WHOLE = "whole"
     DAMAGED = "damaged"
     GONE = "gone"
+    UNKNOWN = "unknown"  # it cannot be read now
 
 
-def _whole(store: Blobs, name: str, wanted: str, into: Verification) -> bool:
-    """Whether its bytes have the digest, or that is not known, or it was removed meanwhile."""
-    return _state(store, name, wanted, into) is not _State.DAMAGED
+_WRONG = (_State.DAMAGED, _State.GONE)
 
 
-def _state(store: Blobs, name: str, wanted: str, into: Verification) -> _State:
-    digest = hashlib.sha256()
-    into.blobs += 1
-    try:
-        with store.open(name) as file:
-            while data := file.read(_READ_BYTES):
-                digest.update(data)
-                into.bytes += len(data)
-    except DamagedError:
-        return _State.DAMAGED
-    except NotFoundError:
-        into.blobs -= 1
-        return _State.GONE
-    except (OSError, TrainmasterError):
-        into.unreadable += 1
-        return _State.WHOLE
-    return _State.WHOLE if digest.hexdigest() == wanted else _State.DAMAGED
+class _Reader:
+    """Compares blobs with their digests."""
+
+    def __init__(self, store: Blobs, into: Verification, damage: Damage) -> None:
+        self.store, self.into, self._damage = store, into, damage
+        self.doubted: list[str] = []  # known to be damaged, and unreadable now
+
+    def state(self, name: str, wanted: str) -> _State:
+        """What its bytes say, if they can be read."""
+        digest, into = hashlib.sha256(), self.into
+        into.blobs += 1
+        try:
+            with self.store.open(name) as file:
+                while data := file.read(_READ_BYTES):
+                    digest.update(data)
+                    into.bytes += len(data)
+        except DamagedError:
+            return _State.DAMAGED
+        except NotFoundError:
+            into.blobs -= 1
+            return _State.GONE
+        except (OSError, TrainmasterError):
+            into.unreadable += 1
+            if name in self._damage:
+                self.doubted.append(name)
+            return _State.UNKNOWN
+        return _State.WHOLE if digest.hexdigest() == wanted else _State.DAMAGED
+
+
+def _wrong_blobs(reader: _Reader) -> Iterator[str]:
+    """The blobs that do not have the digest in their name."""
+    for prefix in _PREFIXES:
+        for stored in reader.store.walk(prefix):
+            wanted = digest_of(stored.name)
+            if wanted is not None and reader.state(stored.name, wanted) is _State.DAMAGED:
+                yield stored.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,34 +164,39 @@ class _Wrong:
     path: str
     stored: str  # the name of its blob
     digest: str
-    gone: bool = False
+    gone: bool  # it was not there at one look or both
 
 
-def _wrong_checkpoints(store: Blobs, records: Records, into: Verification) -> Iterator[_Wrong]:
+def _wrong_checkpoints(reader: _Reader, again: _Reader, records: Records) -> Iterator[_Wrong]:
     """Seen twice, of checkpoints that are on record both times: a checkpoint that was removed meanwhile needs nothing."""
     seen = [
         one
         for job in records.jobs()
         for checkpoint in (*job.checkpoints, *job.staged)
-        for one in _wrong_files(store, job, checkpoint, into)
+        for one in _wrong_files(reader, job, checkpoint)
     ]
     known = {(job.id, one.id) for job in records.jobs() for one in (*job.checkpoints, *job.staged)} if seen else set()
     for one in seen:
-        state = _state(store, one.stored, one.digest, Verification())
-        if state is not _State.WHOLE and (one.job, one.checkpoint.id) in known:
-            yield replace(one, gone=state is _State.GONE)
+        if (one.job, one.checkpoint.id) not in known:
+            continue
+        state = again.state(one.stored, one.digest)
+        if state in _WRONG:
+            yield replace(one, gone=one.gone or state is _State.GONE)
 
 
-def _wrong_files(store: Blobs, job: Job, checkpoint: Checkpoint, into: Verification) -> Iterator[_Wrong]:
+def _wrong_files(reader: _Reader, job: Job, checkpoint: Checkpoint) -> Iterator[_Wrong]:
     for part in checkpoint.parts:
         root = f"checkpoints/{job.id}/{checkpoint.id}/n{part.node_index}"
         name = f"{root}/{MANIFEST}"
-        if _state(store, name, part.digest, into) is not _State.WHOLE:
-            yield _Wrong(job.id, checkpoint, root, MANIFEST, name, part.digest)
+        state = reader.state(name, part.digest)
+        if state in _WRONG:
+            yield _Wrong(job.id, checkpoint, root, MANIFEST, name, part.digest, state is _State.GONE)
+        if state is not _State.WHOLE:
             continue
-        for path, stored, digest in list(_files(store, root, name, into)):
-            if _state(store, stored, digest, into) is not _State.WHOLE:
-                yield _Wrong(job.id, checkpoint, root, path, stored, digest)
+        for path, stored, digest in list(_files(reader.store, root, name, reader.into)):
+            state = reader.state(stored, digest)
+            if state in _WRONG:
+                yield _Wrong(job.id, checkpoint, root, path, stored, digest, state is _State.GONE)
 
 
 def _files(store: Blobs, root: str, name: str, into: Verification) -> Iterator[tuple[str, str, str]]:
@@ -189,9 +213,10 @@ def _files(store: Blobs, root: str, name: str, into: Verification) -> Iterator[t
 
 
 def _recorded(records: Records) -> Iterator[str]:
-    """Artifacts, patches and environment records that jobs name."""
+    """Artifacts, patches and environment records that jobs name, without artifacts that were removed on purpose."""
     for job in records.jobs():
-        yield from (artifact_name(job.id, one.digest) for one in records.artifacts(job.id))
+        if StorageKind.ARTIFACTS not in job.removed:
+            yield from (artifact_name(job.id, one.digest) for one in records.artifacts(job.id))
         if job.origin.git_diff is not None:
             yield diff_blob(job.origin.git_diff)
         nodes = (node for attempt in records.attempts(job.id) for node in attempt.nodes)

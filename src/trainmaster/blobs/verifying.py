@@ -59,8 +59,8 @@ class Damage:
         most = 1 if self._names and self._missing else _NAMED_MAX
         found = (("damaged, by their digest", self._names), ("missing", self._missing))
         told = "; ".join(f"{state}: {_named(names, most)}" for state, names in found if names)
-        after = "it is never run or shown, and stored anew by the next submit or upload of it; tm storage verify looks again"
-        self._register.say(_TOPIC, f"{told}; {after}")
+        after = "it is never run, shown or restored; code is stored anew by the next submit of it, the rest comes from a backup"
+        self._register.say(_TOPIC, f"{told}; {after}; tm storage verify looks again")
 
 
 def _without(names: dict[str, None], gone: str) -> dict[str, None]:
@@ -74,7 +74,7 @@ def _named(names: dict[str, None], most: int) -> str:
 
 def damaged(name: str) -> DamagedError:
     """The error of a blob whose bytes were read and have another digest than its name says."""
-    hint = "the same file is stored anew when it is submitted or uploaded again; else restore it from a backup of the store"
+    hint = "code is stored anew when it is submitted again; restore anything else from a backup of the store"
     return DamagedError(f"{name} is damaged in the store: its bytes do not have the digest in its name", hint)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
     from typing import Any
 
@@ -19,23 +19,37 @@ _BLOCK_BYTES = 512  # the unit of `st_blocks` on every file system
 
 
 class Size(NamedTuple):
-    """Number of files and their disk usage; of a sparse file only the written blocks count."""
+    """Number of files and their disk usage; of a sparse file only the written blocks count.
+
+    `unread`: files and directories that could not be read, so that there may be more.
+    """
 
     files: int = 0
     bytes: int = 0
+    unread: int = 0
 
     def plus(self, other: Size) -> Size:
         """The sum of both."""
-        return Size(self.files + other.files, self.bytes + other.bytes)
+        return Size(self.files + other.files, self.bytes + other.bytes, self.unread + other.unread)
 
 
 def size(path: Path | str) -> Size:
-    """The size of a file or a tree. Entries that cannot be read, or vanish meanwhile, are left out."""
-    files = found = 0
-    for status in _statuses(os.fspath(path)):
-        files += not stat.S_ISDIR(status.st_mode)
-        found += status.st_blocks * _BLOCK_BYTES
-    return Size(files, found)
+    """The size of a file or a tree. Entries that vanish meanwhile are left out."""
+    files = found = unread = 0
+    left = [os.fspath(path)]
+    while left:
+        name = left.pop()
+        try:
+            status = os.lstat(name)
+            files += not stat.S_ISDIR(status.st_mode)
+            found += status.st_blocks * _BLOCK_BYTES
+            if stat.S_ISDIR(status.st_mode):
+                left.extend(os.path.join(name, entry) for entry in os.listdir(name))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            unread += 1
+    return Size(files, found, unread)
 
 
 def remove(path: Path | str) -> int:
@@ -44,7 +58,8 @@ def remove(path: Path | str) -> int:
     A directory without write permission for its owner is made writable first. Directories may be nested deeper than the
     maximum length of a path, so each is moved to the top before it is emptied. Raises: OSError if something is left.
     """
-    path, found = os.fspath(path), size(path).bytes
+    path = os.fspath(path)
+    found = _bytes(path)
     if not _is_directory(path):
         _try(os.unlink, path)
         return found
@@ -53,6 +68,7 @@ def remove(path: Path | str) -> int:
         directory = waiting.pop()
         for name in _try(os.listdir, directory) or ():
             entry = os.path.join(directory, name)
+            found += _bytes(entry)  # here, where a directory that nobody could read has been made readable
             if not _is_directory(entry):
                 _try(os.unlink, entry)
             elif directory == path:
@@ -86,18 +102,10 @@ def _try(action: Callable[[str], Any], path: str) -> Any:
         return action(path)
 
 
+def _bytes(path: str) -> int:
+    status = _try(os.lstat, path)
+    return 0 if status is None else int(status.st_blocks * _BLOCK_BYTES)
+
+
 def _is_directory(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
-
-
-def _statuses(path: str) -> Iterator[os.stat_result]:
-    left = [path]
-    while left:
-        name = left.pop()
-        try:
-            status = os.lstat(name)
-            if stat.S_ISDIR(status.st_mode):
-                left.extend(os.path.join(name, entry) for entry in os.listdir(name))
-        except OSError:
-            continue
-        yield status

@@ -145,8 +145,7 @@ def _keep(
                 if not left:
                     raise
         target = os.path.join(store, digest)
-        if not os.path.exists(target):
-            os.rename(part, target)
+        os.rename(part, target)  # over an earlier copy, too: that may be damaged
         kind = kind_of(target, name, said, launch.get("pickle_models", False))
     except (OSError, Raced) as error:
         missed(printable(name), str(error) if isinstance(error, OSError) else "it keeps changing")

@@ -54,6 +54,9 @@ def _home(out: Output, found: Row) -> None:
     kinds = sorted(found["disk"], key=lambda one: -one["bytes"])
     out.table(("ON DISK", "FILES", "SIZE"), [[one["kind"], str(one["files"]), human.size(one["bytes"])] for one in kinds])
     out.note(f"{human.size(sum(one['bytes'] for one in kinds))} in {found['home']}; {human.size(found['free_bytes'])} free")
+    unread = sum(one.get("unread", 0) for one in kinds)
+    if unread:
+        out.note(f"{human.plural(unread, 'path')} could not be read: there may be more")
     rows = [[one["job"], human.size(sum(one["bytes"].values())), _parts(one["bytes"])] for one in found["largest"]]
     if rows:
         out.table(("LARGEST", "SIZE", "OF IT"), rows)
@@ -94,6 +97,10 @@ def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unk
         out.note(f"{'would remove' if dry_run else 'removed'} {older}")
     if done["young_bytes"]:
         out.note(f"{human.size(done['young_bytes'])} more are unreferenced but younger than {grace}: kept for now")
+    if done.get("unread_trees"):  # an older server does not say
+        lists = human.plural(done["unread_trees"], "list")
+        why = f"{lists} of the files of a code copy cannot be read"
+        out.note(f"all code is kept: {why}; tm storage verify names what is damaged")
 
 
 @storage.command(short_help="Read everything and compare it with its digest.")
@@ -103,7 +110,7 @@ def verify(session: Session, repair: bool) -> None:
     """Read everything in the store, and compare each file with its digest.
 
     The server reads in the background. Ctrl-C leaves it at that; the same command shows the progress again. What is damaged is
-    never run or restored, and stored again by the next submit of the same file.
+    never run or restored. Code is stored again by the next submit of the same file.
     """
     disk, out = session.client().disk, session.out
     found = disk.verify(repair)

@@ -84,7 +84,7 @@ def _agreed(session: Session, rows: Sequence[Row], dry_run: bool, yes: bool) -> 
         return False
     if yes:
         return True
-    what = f"{human.plural(len(going), 'job')}, {human.size(_bytes(going))}"
+    what = f"{human.plural(len(going), 'job')}, {_size(going)}"
     if session.out.json or not sys.stdin.isatty():
         raise UsageError(f"this would remove the bytes of {what}", "confirm: --yes   or look first: --dry-run")
     for row in going[:_SHOWN]:
@@ -108,7 +108,7 @@ def _tell(session: Session, rows: Sequence[Row], dry_run: bool) -> None:
     elif not going:
         return
     else:
-        out.note(f"{'would remove' if dry_run else 'removed'} {human.size(_bytes(going))} of {human.plural(len(going), 'job')}")
+        out.note(f"{'would remove' if dry_run else 'removed'} {_size(going)} of {human.plural(len(going), 'job')}")
     for row in going:
         if row["kept_for"]:
             out.note(f"a checkpoint of {row['id']} that {', '.join(row['kept_for'])} needs is removed after that job has ended")
@@ -124,9 +124,16 @@ def _refused(rows: Sequence[Row]) -> None:
 
 def _line(row: Row) -> str:
     """`digits-3  work 1.2 GB, logs 3 MB, metrics`."""
-    parts = [f"{kind} {human.size(row['bytes'][kind])}" if kind in row["bytes"] else kind for kind in row["kinds"]]
-    return f"{row['id']}  {', '.join(parts)}"
+    return f"{row['id']}  {', '.join(_kind(row, kind) for kind in row['kinds'])}"
 
 
-def _bytes(rows: Sequence[Row]) -> int:
-    return sum(sum(row["bytes"].values()) for row in rows)
+def _kind(row: Row, kind: str) -> str:
+    if kind in row.get("unread", ()):  # an older server does not say
+        return f"{kind} {human.size(row['bytes'].get(kind, 0))} or more"
+    return f"{kind} {human.size(row['bytes'][kind])}" if kind in row["bytes"] else kind
+
+
+def _size(rows: Sequence[Row]) -> str:
+    """Of all of them. What could not be read has an unknown size."""
+    size = human.size(sum(sum(row["bytes"].values()) for row in rows))
+    return f"{size} or more" if any(row.get("unread") for row in rows) else size

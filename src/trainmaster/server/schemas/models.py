@@ -88,6 +88,7 @@ class StorageCollected(Described):
     uploads: int = Field(description="unfinished uploads that were removed")
     young_bytes: int = Field(description="unreferenced, but younger than `grace_s`")
     by_kind: dict[str, int]
+    unread_trees: int = Field(description="lists of the files of code copies that are damaged or unreadable: all code was kept")
     given_up: int = Field(description="discarded older checkpoints of ended jobs; removed once no fork needs them")
     given_up_bytes: int
 

@@ -52,6 +52,7 @@ class DiskOfKind(Described):
     kind: str = Field(examples=["work", "set aside", "logs", "metrics.db"])
     files: int
     bytes: int = Field(description="space on disk, without holes")
+    unread: int = Field(description="files and directories that could not be read: there may be more")
 
 
 class StorageUse(Described):

@@ -26,34 +26,44 @@ _STORED = ("checkpoints", "artifacts", "code", "provenance")
 
 @dataclass(slots=True)
 class Disk:
-    """Disk usage. `jobs`: by job and kind; what belongs to no job is only in `kinds`."""
+    """Disk usage. `jobs`: by job and kind, also of 0 bytes if it cannot be read; what belongs to no job is only in `kinds`."""
 
     kinds: dict[str, Size] = field(default_factory=dict)
-    jobs: dict[str, dict[str, int]] = field(default_factory=dict)
+    jobs: dict[str, dict[str, Size]] = field(default_factory=dict)
     free_bytes: int = 0
 
     def add(self, kind: str, size: Size, job: str | None = None) -> None:
         """Count something, for a job if it has one."""
         self.kinds[kind] = self.kinds.get(kind, Size()).plus(size)
-        if job is not None and size.bytes:
+        if job is not None and (size.bytes or size.unread):
             of_job = self.jobs.setdefault(job, {})
-            of_job[kind] = of_job.get(kind, 0) + size.bytes
+            of_job[kind] = of_job.get(kind, Size()).plus(size)
+
+    def below(self, path: Path, kind: str, job: str | None = None) -> Iterator[Path]:
+        """The entries of a directory that holds what is counted as `kind`."""
+        try:
+            yield from sorted(path.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError:
+            self.add(kind, Size(unread=1), job)
 
     def largest(self, count: int = LARGEST) -> list[tuple[str, dict[str, int]]]:
         """The jobs with the largest usage, by kind."""
-        return sorted(self.jobs.items(), key=lambda one: (-sum(one[1].values()), one[0]))[:count]
+        found = [(job, {kind: size.bytes for kind, size in of_job.items()}) for job, of_job in self.jobs.items()]
+        return sorted(found, key=lambda one: (-sum(one[1].values()), one[0]))[:count]
 
 
 def use(home: Home) -> Disk:
     """The usage of everything below the home. The cost is linear in the number of files."""
     found, counted = Disk(), os.statvfs(home.root)
     found.free_bytes = counted.f_bavail * counted.f_frsize
-    for path in _below(home.root):
+    for path in found.below(home.root, "other"):
         match path.name:
             case "work":
                 _work(found, path)
             case "attempts":
-                for job in _below(path):
+                for job in found.below(path, "logs"):
                     found.add("logs", disks.size(job), job.name)
             case "blobs":
                 _blobs(found, path)
@@ -68,7 +78,7 @@ def use(home: Home) -> Disk:
     return found
 
 
-def of_job(home: Home, job: str) -> dict[str, int]:
+def of_job(home: Home, job: str) -> dict[str, Size]:
     """The usage of one job in the home, by kind, without its metrics."""
     found = Disk()
     found.add("logs", disks.size(home.attempts(job)), job)
@@ -79,26 +89,19 @@ def of_job(home: Home, job: str) -> dict[str, int]:
 
 
 def _work(found: Disk, path: Path) -> None:
-    for job in _below(path):
+    for job in found.below(path, "work"):
         _work_of(found, job)
 
 
 def _work_of(found: Disk, job: Path) -> None:
-    for one in _below(job):
+    for one in found.below(job, "work", job.name):
         found.add("set aside" if one.name.endswith(".aside") else "work", disks.size(one), job.name)
 
 
 def _blobs(found: Disk, path: Path) -> None:
-    for kind in _below(path):
+    for kind in found.below(path, "other"):
         if kind.name in ("checkpoints", "artifacts"):
-            for job in _below(kind):
+            for job in found.below(kind, kind.name):
                 found.add(kind.name, disks.size(job), job.name)
         else:
             found.add(kind.name if kind.name in _STORED else "other", disks.size(kind))
-
-
-def _below(path: Path) -> Iterator[Path]:
-    try:
-        yield from sorted(path.iterdir())
-    except OSError:
-        return

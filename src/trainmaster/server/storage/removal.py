@@ -27,6 +27,7 @@ from trainmaster.server.runtime.workers import LONG
 from trainmaster.server.schemas import actions, described
 from trainmaster.server.storage import disk_usage
 from trainmaster.server.views.lookup import FoundJob, find_each
+from trainmaster.wire.disks import Size
 
 router = APIRouter(tags=["storage"])
 
@@ -39,12 +40,16 @@ _PRUNED = (StorageKind.WORK, StorageKind.LOGS)
 
 @dataclass(frozen=True, slots=True)
 class _Removal:
-    """What would be removed of a job. `kept_for`: forks that need its checkpoints, which stay until those forks end."""
+    """What would be removed of a job. `kept_for`: forks that need its checkpoints, which stay until those forks end.
+
+    `unread`: kinds that are there and could not be measured to the end.
+    """
 
     job: Job
     kinds: tuple[StorageKind, ...]
     bytes: Mapping[str, int]
     kept_for: tuple[str, ...] = ()
+    unread: tuple[StorageKind, ...] = ()
 
     def view(self) -> dict[str, Any]:
         """As JSON, for the response."""
@@ -54,6 +59,7 @@ class _Removal:
             "kinds": [kind.value for kind in self.kinds],
             "bytes": dict(self.bytes),
             "kept_for": list(self.kept_for),
+            "unread": [kind.value for kind in self.unread],
         }
 
 
@@ -105,16 +111,20 @@ async def prune(request: Request) -> bodies.Json:
 def _removal_of(api: runtime.Runtime, job: Job, kinds: tuple[StorageKind, ...]) -> _Removal:
     """What exists of these kinds and was not removed before."""
     events, there = api.services.events, disk_usage.of_job(api.services.home, job.id)
+    work, logs = there.get("work", Size()).plus(there.get("set aside", Size())), there.get("logs", Size())
+    unread = {StorageKind.WORK: work.unread, StorageKind.LOGS: logs.unread}
     sizes = {
-        StorageKind.WORK: there.get("work", 0) + there.get("set aside", 0),
-        StorageKind.LOGS: there.get("logs", 0),
+        StorageKind.WORK: work.bytes,
+        StorageKind.LOGS: logs.bytes,
         StorageKind.CHECKPOINTS: sum(part.bytes for one in job.checkpoints for part in one.parts),
         StorageKind.ARTIFACTS: events.artifact_totals(job.id).bytes,
         StorageKind.METRICS: 0,  # database rows; their space is reused, not freed
     }
-    removable = tuple(kind for kind in kinds if kind not in job.removed and (sizes[kind] or kind is StorageKind.METRICS))
+    here = {kind for kind in kinds if sizes[kind] or unread.get(kind) or kind is StorageKind.METRICS}
+    removable = tuple(kind for kind in kinds if kind in here and kind not in job.removed)
     forks = tuple(_forks(api, job)) if StorageKind.CHECKPOINTS in removable else ()
-    return _Removal(job, removable, {kind.value: sizes[kind] for kind in removable if sizes[kind]}, forks)
+    measured = {kind.value: sizes[kind] for kind in removable if sizes[kind]}
+    return _Removal(job, removable, measured, forks, tuple(kind for kind in removable if unread.get(kind)))
 
 
 def _forks(api: runtime.Runtime, job: Job) -> Iterator[str]:

@@ -145,8 +145,8 @@ def row(order: GiveUpBytes, now_s: float) -> NewRow:
 
 def _bytes(home: Home, job: str, kinds: Sequence[StorageKind]) -> int:
     there = disk_usage.of_job(home, job)
-    found = sum(there.get(kind, 0) for kind in kinds)
-    return found + (there.get("set aside", 0) if StorageKind.WORK in kinds else 0)
+    wanted = (*kinds, "set aside") if StorageKind.WORK in kinds else kinds
+    return sum(there[kind].bytes for kind in wanted if kind in there)
 
 
 def _names(path: os.PathLike[str]) -> set[str]:

@@ -131,6 +131,7 @@ async def gc(request: Request) -> bodies.Json:
             "uploads": done.uploads,
             "young_bytes": done.young_bytes,
             "by_kind": done.by_kind,
+            "unread_trees": done.unread_trees,
             "given_up": sum(len(one.ids) for one in older),
             "given_up_bytes": sum(one.bytes for one in older),
         }
