@@ -148,7 +148,7 @@ def test_half_of_a_line_that_is_given_up_says_no_step(tmp_path: Path) -> None:
 
 
 def test_what_is_written_while_a_log_is_cut_is_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stands before the notice, and is younger than what stands behind it."""
+    """It would stand before the notice, and is younger than what stands behind that."""
     reader, outbox, progress = output(tmp_path, log_max_bytes=100_000)
     append(tmp_path, b"x" * 200_000 + b"\nstep 1: loss 0.5\n")
     turn(reader)
@@ -170,6 +170,8 @@ def test_what_is_written_while_a_log_is_cut_is_read_in_order(tmp_path: Path, mon
     reader.turn(time.monotonic())
     monkeypatch.undo()
     reader.finish()
+    notice, end = (tmp_path / "rank0.log").read_bytes().split(b"[trainmaster: ")[-1].split(b"\n", 1)
+    assert (notice[:33], end) == (b"this log reached its limit of 100", b"".join(b"step %d: loss 0.5\n" % step for step in (2, 3, 4)))
     assert [step for _, step, _ in points(outbox)] == [1, 2, 3, 4]
     assert progress.last_step == 4
     assert reader.last_lines()[-1] == "step 4: loss 0.5"

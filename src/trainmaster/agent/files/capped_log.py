@@ -96,7 +96,7 @@ class CappedLog:
     def cut(self) -> list[bytes]:
         """Cut it. Returns the lines in what was unread of it, as far as that is kept.
 
-        Bytes that are written at this very moment may be dropped too, or appear before the notice.
+        Bytes that are written at this very moment may be dropped too.
         """
         tail, size = self._tail, os.fstat(self._tail.descriptor).st_size
         kept, waited = min(_BEGINNING_KEPT, self._max_bytes // 4), tail.waiting()
@@ -113,6 +113,9 @@ class CappedLog:
             tail.offset = os.lseek(tail.descriptor, 0, os.SEEK_CUR)
             begins, moved = max(kept, tail.offset - len(end)), size - len(end)
             before = os.pread(tail.descriptor, tail.offset - written - kept, kept)  # written since then, so newer
+            if before and written == len(notice + end):
+                _write_over(tail.descriptor, notice + end + before, kept)
+                begins = kept + len(notice)
         self._times.cut(kept, moved, begins)
         if unread > len(end):
             self._lines.finish()  # an incomplete line, as in `skip`
@@ -128,3 +131,12 @@ class CappedLog:
                 break
             end, grown = (end + more)[-count:], grown + len(more)
         return end[end.find(b"\n") + 1 :], grown
+
+
+def _write_over(descriptor: int, data: bytes, at: int) -> None:
+    """Write at an offset of an open file, which others only append to. One that appends would do so too. Raises: OSError."""
+    own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(own, data, at)
+    finally:
+        os.close(own)
