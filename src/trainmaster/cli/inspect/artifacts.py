@@ -65,7 +65,7 @@ def get(  # noqa: PLR0913  a command's options
         _list(session, job, found)
         return
     if path is not None and found:
-        _get_one(session, job, found[0], output)
+        _get_one(session, job, found[0], (output, force))
         return
     if path is not None:
         found = client.artifacts(job)["artifacts"]
@@ -110,16 +110,19 @@ def _none(session: Session, job: str, path: str | None, known: Sequence[str]) ->
     return NotFoundError(f"{job} has no artifact {path!r}", hint)
 
 
-def _get_one(session: Session, job: str, artifact: Row, output: str | None) -> None:
-    client, out, path = session.client(), session.out, artifact["path"]
+def _get_one(session: Session, job: str, artifact: Row, where: tuple[str | None, bool]) -> None:
+    """Download one. Without --force, a different file is replaced only if the caller named it as the target."""
+    (output, force), client, out, path = where, session.client(), session.out, artifact["path"]
     if output == "-":
         _checked(client, job, artifact, sys.stdout.buffer)
         return
     target = Path(output) if output is not None else Path(Path(path).name)
+    named = output is not None and not target.is_dir()
     if target.is_dir():
         target = target / Path(path).name
-    if output is None and target.exists() and _digest(target) != artifact["digest"]:
-        raise ConflictError(f"{target} exists already", f"name another place: tm get {job} {path} -o FILE")
+    if not named and not force and target.exists() and _digest(target) != artifact["digest"]:
+        hint = f"another place: tm get {job} {path} -o FILE; or replace: --force"
+        raise ConflictError(f"{target} exists already with other contents", hint)
     _fetch(client, job, artifact, target)
     if out.json:
         out.value(_told(artifact, target))
@@ -131,6 +134,7 @@ def _get_several(session: Session, job: str, chosen: Sequence[Row], where: tuple
     """Download several into a directory. Without --force, nothing is downloaded if a different file would be replaced."""
     (directory, force), client, out = where, session.client(), session.out
     targets = [(one, directory / inside) for one in chosen if (inside := _inside(one["path"])) is not None]
+    _refuse_equal(targets)
     there = {target for one, target in targets if target.is_file() and _digest(target) == one["digest"]}
     taken = [target for _, target in targets if target not in there and target.exists()]
     if taken and not force:
@@ -158,6 +162,15 @@ def _get_several(session: Session, job: str, chosen: Sequence[Row], where: tuple
     same = f", {len(there)} of them existed already" if there else ""
     total = human.size(sum(one["bytes"] for one, _ in targets))
     out.note(f"{directory}: {human.plural(len(targets), 'artifact')}, {total}, SHA-256 verified{same}")
+
+
+def _refuse_equal(targets: Sequence[tuple[Row, Path]]) -> None:
+    """Raises: ConflictError if one of them would replace another: `a/b` and `a/./b`."""
+    first: dict[Path, str] = {}
+    for one, target in targets:
+        other = first.setdefault(target, one["path"])
+        if other != one["path"]:
+            raise ConflictError(f"{other} and {one['path']} would both be {target}", "download each alone, with -o FILE")
 
 
 def _told(artifact: Row, target: Path) -> Row:
