@@ -53,10 +53,20 @@ def test_jobs_that_are_over_are_removed_after_a_look(api: Api) -> None:
     api.http.post("/jobs/remove", json={"jobs": [job], "kinds": ["work"]})
     assert [(one.job, one.kinds) for one in orders(api)] == [(job, ("work",))]
     api.control.record(job, ev.BytesGivenUp("ann", ("work", "logs")))
-    assert "removed to make room, by ann: its work, logs" in api.get(f"/jobs/{job}")["notes"]
+    detail = api.get(f"/jobs/{job}")
+    assert ("being removed to make room: its work, logs; last ordered by ann" in detail["notes"], detail["removed"]) == (
+        True, ["work", "logs"]
+    )  # fmt: skip
     assert api.http.get(f"/jobs/{job}/logs").status_code == 404
     again = api.http.post("/jobs/remove", json={"jobs": [job], "kinds": ["work"], "dry_run": True}).json()
-    assert again["jobs"][0]["kinds"] == []
+    assert (again["jobs"][0]["kinds"], again["jobs"][0]["going"]) == ([], ["work"])
+    api.control.record(job, ev.BytesRemoved("work", 7))
+    assert "removed to make room: its work; being removed to make room: its logs; last ordered by ann" in (
+        api.get(f"/jobs/{job}")["notes"]
+    )
+    assert api.get(f"/jobs/{job}/artifacts")["removed"] is False
+    api.control.record(job, ev.BytesGivenUp("ann", ("artifacts",)))
+    assert api.get(f"/jobs/{job}/artifacts")["removed"] is True
 
 
 def test_old_jobs_are_pruned_but_for_the_newest(api: Api) -> None:

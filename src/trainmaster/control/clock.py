@@ -113,7 +113,7 @@ def _steady_s() -> float:
 
 
 def date_and_steady_s() -> tuple[float, float]:
-    """The machine's date and the time since boot, suspend included, at one moment. Retries if the process slept between the readings."""
+    """The machine's date and the time since boot, at one moment. Retries if the process slept between the readings."""
     while True:
         before_s = _steady_s()
         wall_s = time.time()

@@ -38,7 +38,7 @@ def artifacts(session: Session, job: str, kind: str | None) -> None:
     if not answer["artifacts"] and answer["total"] and not session.out.json:
         session.out.note(f"{answer['id']} has no artifact of kind {kind}; all of them: tm artifacts {answer['id']}")
         return
-    _list(session, answer["id"], answer["artifacts"])
+    _list(session, answer)
 
 
 @click.command()
@@ -62,7 +62,7 @@ def get(  # noqa: PLR0913  a command's options
     answer = client.artifacts(job, path=path)
     job, found = answer["id"], answer["artifacts"]
     if path is None and not everything:
-        _list(session, job, found)
+        _list(session, answer)
         return
     if path is not None and found:
         _get_one(session, job, found[0], (output, force))
@@ -77,8 +77,8 @@ def get(  # noqa: PLR0913  a command's options
     _get_several(session, job, chosen, (Path(output or "."), force))
 
 
-def _list(session: Session, job: str, found: Sequence[Row]) -> None:
-    out = session.out
+def _list(session: Session, answer: Row) -> None:
+    out, job, found = session.out, answer["id"], answer["artifacts"]
     if out.json:
         out.value(found)
     elif out.quiet:
@@ -91,7 +91,9 @@ def _list(session: Session, job: str, found: Sequence[Row]) -> None:
                 for one in found]  # fmt: skip
         out.table(_HEADERS, rows)
         total = human.size(sum(one["bytes"] for one in found))
-        out.note(f"{human.plural(len(found), 'artifact')}, {total}; download: tm get {job} PATH, tm get {job} --all -o DIR")
+        removed = answer.get("removed")  # a server of an older version does not say so
+        more = "removed to free space" if removed else f"download: tm get {job} PATH, tm get {job} --all -o DIR"
+        out.note(f"{human.plural(len(found), 'artifact')}, {total}; {more}")
 
 
 def _keeping(session: Session, job: str) -> str:

@@ -113,7 +113,9 @@ class Removed(Described):
     """What is removed, or would be."""
 
     dry_run: bool
-    jobs: list[dict[str, Any]] = Field(description="{id, ended_s, kinds, bytes: {kind: n}, kept_for}, or {ref, error: {…}}")
+    jobs: list[dict[str, Any]] = Field(
+        description="{id, ended_s, kinds, bytes: {kind: n}, kept_for, going}, or {ref, error: {…}}"
+    )
 
 
 class Prune(Described):

@@ -6,7 +6,6 @@ The dates of ended jobs do not follow a step of the clock, so a date 200 days ah
 import contextlib
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from trainmaster import troubles

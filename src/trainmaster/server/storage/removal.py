@@ -26,6 +26,7 @@ from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import LONG
 from trainmaster.server.schemas import actions, described
 from trainmaster.server.storage import disk_usage
+from trainmaster.server.views.job_notes import still_going
 from trainmaster.server.views.lookup import FoundJob, find_each
 
 router = APIRouter(tags=["storage"])
@@ -39,12 +40,17 @@ _PRUNED = (StorageKind.WORK, StorageKind.LOGS)
 
 @dataclass(frozen=True, slots=True)
 class _Removal:
-    """What would be removed of a job. `kept_for`: forks that need its checkpoints, which stay until those forks end."""
+    """What would be removed of a job.
+
+    `kept_for`: jobs that need its checkpoints, which stay until those jobs end. `going`: kinds that were given up before, and
+    of which bytes still exist.
+    """
 
     job: Job
     kinds: tuple[StorageKind, ...]
     bytes: Mapping[str, int]
     kept_for: tuple[str, ...] = ()
+    going: tuple[str, ...] = ()
 
     def view(self) -> dict[str, Any]:
         """As JSON, for the response."""
@@ -54,6 +60,7 @@ class _Removal:
             "kinds": [kind.value for kind in self.kinds],
             "bytes": dict(self.bytes),
             "kept_for": list(self.kept_for),
+            "going": list(self.going),
         }
 
 
@@ -114,14 +121,22 @@ def _removal_of(api: runtime.Runtime, job: Job, kinds: tuple[StorageKind, ...]) 
     }
     removable = tuple(kind for kind in kinds if kind not in job.removed and (sizes[kind] or kind is StorageKind.METRICS))
     forks = tuple(_forks(api, job)) if StorageKind.CHECKPOINTS in removable else ()
-    return _Removal(job, removable, {kind.value: sizes[kind] for kind in removable if sizes[kind]}, forks)
+    going = tuple(kind for kind in still_going(job) if kind in kinds)
+    return _Removal(job, removable, {kind.value: sizes[kind] for kind in removable if sizes[kind]}, forks, going)
 
 
 def _forks(api: runtime.Runtime, job: Job) -> Iterator[str]:
-    for id in api.services.events.children(job.id):
-        child = api.services.events.job(id)
-        if child is not None and not child.state.ended and child.lineage is not None and child.lineage.checkpoint is not None:
-            yield id
+    """Jobs that are not over and start from a checkpoint of the job. A reproduction of a fork is a child of that fork only."""
+    events, open_ids = api.services.events, [job.id]
+    while open_ids:
+        for id in events.children(open_ids.pop()):
+            child = events.job(id)
+            lineage = None if child is None else child.lineage
+            if child is None or lineage is None or lineage.checkpoint is None or (lineage.owner or lineage.job) != job.id:
+                continue  # it has none of this job's to pass on
+            open_ids.append(id)
+            if not child.state.ended:
+                yield id
 
 
 def _jobs(api: runtime.Runtime, query: JobQuery) -> Iterator[Job]:

@@ -60,8 +60,9 @@ class Retention:
             yield GiveUpBytes(job.id, BY, kinds)
 
     def thin(self, metrics: MetricStore, jobs: Sequence[str], now_s: float | None) -> list[str]:
-        """Thin old curves, and remove curves that were discarded; returns the jobs whose points are gone. None: only the latter.
+        """Thin old curves, and remove curves that were discarded; returns the jobs whose points are gone.
 
+        `now_s` None: only remove those that were discarded.
         Raises: OperationError after the last job, if the points of one could not be written.
         """
         limit_s, removed, wrong = self._settings.metrics_days * DAY_S, list[str](), list[OperationError]()
