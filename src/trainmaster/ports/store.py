@@ -379,9 +379,10 @@ class MetricStore(Protocol):
         ...
 
     def thin(self, job: str, keep: int, lost_of: Callable[[str], LostWork] = lambda _: ()) -> int:
-        """Thin each curve with more than twice `keep` points to about `keep`, with its best. Returns the number removed.
+        """Thin each curve with more than twice `keep` points to about `keep`. Returns the number removed.
 
-        `lost_of`: the lost work by the name of a metric. The best with it and the best without it both stay.
+        Its best and last stay, and where it stopped being finite. `lost_of`: the lost work by the name of a metric. Those with
+        it and those without it both stay.
         """
         ...
 
