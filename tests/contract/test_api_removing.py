@@ -1,13 +1,21 @@
 """`POST /jobs/remove` and `POST /storage/prune`: what would go is told before it does, and control is asked to record it."""
 
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from api_server import Api, serving
+from waiting import deadline
 
+from trainmaster import troubles
+from trainmaster.control.clock import date_and_steady_s
 from trainmaster.model import events as ev
+from trainmaster.model.cluster import DAY_S
 from trainmaster.model.commands import GiveUpBytes
+from trainmaster.server.storage import retention
+from trainmaster.wire.processes import boot_id
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +53,20 @@ def test_jobs_that_are_over_are_removed_after_a_look(api: Api) -> None:
     api.http.post("/jobs/remove", json={"jobs": [job], "kinds": ["work"]})
     assert [(one.job, one.kinds) for one in orders(api)] == [(job, ("work",))]
     api.control.record(job, ev.BytesGivenUp("ann", ("work", "logs")))
-    assert "removed to make room, by ann: its work, logs" in api.get(f"/jobs/{job}")["notes"]
+    detail = api.get(f"/jobs/{job}")
+    assert ("being removed to make room: its work, logs; last ordered by ann" in detail["notes"], detail["removed"]) == (
+        True, ["work", "logs"]
+    )  # fmt: skip
     assert api.http.get(f"/jobs/{job}/logs").status_code == 404
     again = api.http.post("/jobs/remove", json={"jobs": [job], "kinds": ["work"], "dry_run": True}).json()
-    assert again["jobs"][0]["kinds"] == []
+    assert (again["jobs"][0]["kinds"], again["jobs"][0]["going"]) == ([], ["work"])
+    api.control.record(job, ev.BytesRemoved("work", 7))
+    assert "removed to make room: its work; being removed to make room: its logs; last ordered by ann" in (
+        api.get(f"/jobs/{job}")["notes"]
+    )
+    assert api.get(f"/jobs/{job}/artifacts")["removed"] is False
+    api.control.record(job, ev.BytesGivenUp("ann", ("artifacts",)))
+    assert api.get(f"/jobs/{job}/artifacts")["removed"] is True
 
 
 def test_what_cannot_be_read_is_something_to_remove(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +102,31 @@ def test_everything_on_the_disk_is_told_with_the_largest_jobs(api: Api) -> None:
     assert {"work", "events.db", "metrics.db"} <= {one["kind"] for one in found["disk"]}
     assert job in [one["job"] for one in found["largest"]]
     assert found["free_bytes"] > 0
+
+
+def test_a_clock_that_jumped_ahead_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It removed the work directories and logs of all ended jobs."""
+    monkeypatch.setattr(retention, "_FIRST_S", 0.0)
+    monkeypatch.setattr(retention, "_EVERY_S", 0.0)
+    monkeypatch.setattr(retention, "LOOK_S", 0.02)
+    note = tmp_path / "home" / "retention.json"
+    note.parent.mkdir()
+    date_s, steady_s = date_and_steady_s()
+    known = {"boot_id": boot_id(), "date_s": date_s - 60 * DAY_S, "steady_s": steady_s, "doubted_s": None}
+    note.write_text(json.dumps(known))
+    with serving(tmp_path / "home") as api:
+        api.control.now_s = time.time() - 40 * DAY_S
+        job = over(api)
+        deadline(lambda: "retention" in [one.topic for one in troubles.own.said()], "the retention to look")
+        known_s = json.loads(note.read_text())["steady_s"]
+        deadline(lambda: json.loads(note.read_text())["steady_s"] > known_s, "it to look again")
+        assert orders(api) == []
+
+        def believed() -> bool:
+            note.unlink(missing_ok=True)  # nothing was noted
+            return [one.job for one in orders(api)] == [job]
+
+        deadline(believed, "the old work to be removed")
 
 
 @pytest.mark.parametrize(

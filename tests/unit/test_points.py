@@ -1,5 +1,6 @@
 """Metric points that wait for the server: none is lost or duplicated, if a process is away or killed, or a disk is full."""
 
+import asyncio
 import errno
 import fcntl
 import json
@@ -16,7 +17,8 @@ from trainmaster.agent.transport import point_file, points
 from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.agent.transport.points import Points
 from trainmaster.home import Home
-from trainmaster.ports.store import MetricPoint
+from trainmaster.ports.store import Arrival, MetricPoint
+from trainmaster.server.runtime.metric_writer import MetricWriter
 from trainmaster.server.runtime.unsent_points import import_points
 from trainmaster.store.metrics.points import SqlMetricStore
 
@@ -258,10 +260,40 @@ def test_a_living_agents_points_are_its_own(tmp_path: Path) -> None:
     assert (import_points(world.home, world.metrics), path.exists()) == (1, False)
 
 
-def test_what_comes_below_the_fence_is_refused(tmp_path: Path) -> None:
+def test_what_an_earlier_attempt_left_passes_the_fence_and_replaces_nothing_newer(tmp_path: Path) -> None:
     world = Left(tmp_path)
-    world.agent("a-1.1/n0", 1)
-    world.metrics.write([MetricPoint("a-1", 2, 0, 5, "loss", 5.0, 1.0)], [])
-    assert import_points(world.home, world.metrics) == 0
-    assert world.metrics.series("a-1", "loss") == [(5, 5.0)]
+    world.agent("a-1.1/n0", 1, 5)
+    world.metrics.write([MetricPoint("a-1", 2, 0, 5, "loss", 50.0, 1.0)], [])
+    assert import_points(world.home, world.metrics) == 2
+    assert world.metrics.series("a-1", "loss") == [(1, 1.0), (5, 50.0)]
+    assert world.metrics.last(["a-1"])["a-1"]["loss"][:2] == (5, 50.0)
     assert os.listdir(tmp_path / "points") == []
+
+
+def test_points_survive_an_error_of_the_disk_at_the_first_sample_of_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were refused as too late when they were read at last, and their file was deleted."""
+    world = Left(tmp_path)
+    path = world.agent("a-1.1/n0", 1, 2)
+    rows = point_file.recover(str(path), str(tmp_path))
+    early = Arrival(0, int(rows[0].n or 0), rows[0].at_s)
+    world.metrics.write([MetricPoint("a-1", 1, 0, None, "stepless", 1.0, 1.0, early)], [])  # its answer was lost
+    path.write_text(path.read_text().replace('0, 1, {"loss"', '0, null, {"stepless"'))
+
+    def broken(name: str, directory: str) -> list[point_file.RecoveredPoint]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def write() -> None:
+        monkeypatch.setattr(point_file, "recover", broken)
+        await writer.put([MetricPoint("a-1", 2, 0, 9, "loss", 9.0, 1.0)], [])
+        monkeypatch.undo()
+        await writer.import_unsent()
+        await writer.put([MetricPoint("a-1", 1, 0, 9, "loss", 1.0, 1.0)], [])  # one that comes from the agent is too late
+
+    writer = MetricWriter(world.home, world.metrics)
+    asyncio.run(write())
+    writer.close()
+    assert world.metrics.series("a-1", "loss") == [(2, 2.0), (9, 9.0)]
+    assert world.metrics.series("a-1", "stepless") == [(0, 1.0)]  # once
+    assert (path.exists(), list(troubles.own.said())) == (False, [])

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,9 +22,10 @@ from trainmaster.model.checkpoints import Checkpoint, Part
 from trainmaster.model.commands import GiveUpBytes
 from trainmaster.model.events import BytesGivenUp, BytesRemoved
 from trainmaster.model.job import Attempt, Job, State
+from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.storage_kinds import OF_ENDED, StorageKind
 from trainmaster.ports.store import MetricPoint
-from trainmaster.server.storage import disk_usage, retention
+from trainmaster.server.storage import disk_usage, removal, retention
 from trainmaster.server.storage.retention import DAY_S, Retention
 from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.testing.store_contract import some_attempt, some_job
@@ -204,6 +206,9 @@ class Events:
     def attempts(self, id: str) -> list[Attempt]:
         return []
 
+    def children(self, id: str) -> list[str]:
+        return [job.id for job in self.jobs.values() if job.lineage is not None and job.lineage.job == id]
+
 
 def due(home: Home, jobs: list[Job], now_s: float, **settings: float) -> list[GiveUpBytes]:
     events = Events({job.id: job for job in jobs})
@@ -277,3 +282,14 @@ def test_an_order_is_given_once_a_day(tmp_path: Path) -> None:
     assert (
         retention.row(order, 5 * DAY_S).key == retention.row(order, 5 * DAY_S + 60.0).key != retention.row(order, 6 * DAY_S).key
     )
+
+
+def test_a_reproduction_of_a_fork_needs_the_checkpoint_too(tmp_path: Path) -> None:
+    """Only direct children were looked at."""
+    fork = ended(2, lineage=Lineage(Relation.FORK, "train-1", CHECKPOINT, "train-1"))
+    again = replace(ended(3, lineage=Lineage(Relation.REPRODUCTION, "train-2", CHECKPOINT, "train-1")), state=State.QUEUED)
+    other = replace(ended(4, lineage=Lineage(Relation.FORK, "train-2", CHECKPOINT, "train-2")), state=State.QUEUED)
+    without = replace(ended(5, lineage=Lineage(Relation.REQUEUE, "train-1")), state=State.QUEUED)
+    events = Events({job.id: job for job in (ended(1), fork, again, other, without)})
+    api = SimpleNamespace(services=SimpleNamespace(events=events))
+    assert list(removal._forks(api, ended(1))) == ["train-3"]  # type: ignore[arg-type]

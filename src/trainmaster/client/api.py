@@ -299,7 +299,7 @@ class Client:
         return self._post("/cluster/plan", {"cluster": cluster})
 
     def artifacts(self, ref: str, kind: str | None = None, path: str | None = None) -> Row:
-        """A job's artifacts by path: `{"id", "artifacts", "total", "bytes"}`; all, of one kind, or with one path.
+        """A job's artifacts by path: `{"id", "artifacts", "total", "bytes", "removed"}`; all, of one kind, or with one path.
 
         Raises: NotFoundError (no such job).
         """

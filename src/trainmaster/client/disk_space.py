@@ -33,7 +33,7 @@ class DiskCalls:
         return self._get("/storage/verify")
 
     def remove(self, refs: Sequence[str], kinds: Sequence[str] = (), dry_run: bool = False) -> list[Row]:
-        """Remove stored bytes of ended jobs; for each `{id, kinds, bytes, kept_for}` or `{ref, error}`."""
+        """Remove stored bytes of ended jobs; for each `{id, kinds, bytes, kept_for, going}` or `{ref, error}`."""
         body = {"jobs": list(refs), "kinds": list(kinds) or None, "dry_run": dry_run}
         return list(self._post("/jobs/remove", body)["jobs"])
 

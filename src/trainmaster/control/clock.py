@@ -34,7 +34,7 @@ class SteadyClock:
         readings: Callable[[], tuple[float, float]] | None = None,
     ) -> None:
         self._place = place
-        self._readings = readings or _readings
+        self._readings = readings or date_and_steady_s
         wall_s, steady_s = self._readings()
         kept_s = self._kept(recorded)
         behind = last_s - wall_s >= STEP_S
@@ -112,8 +112,8 @@ def _steady_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def _readings() -> tuple[float, float]:
-    """Wall clock and time since boot at one moment. Retries if the process slept between the readings."""
+def date_and_steady_s() -> tuple[float, float]:
+    """The machine's date and the time since boot, at one moment. Retries if the process slept between the readings."""
     while True:
         before_s = _steady_s()
         wall_s = time.time()

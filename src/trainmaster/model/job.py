@@ -274,7 +274,7 @@ class Job:
     deleting: tuple[str, ...] = ()  # checkpoints whose bytes are still to be deleted
     clearing: tuple[str, ...] = ()  # `StorageKind`s that were given up and whose bytes still exist
     removed: tuple[str, ...] = ()  # kinds that were given up: reads no longer look for them
-    removed_by: str = ""  # who gave up the last of them
+    removed_by: str = ""  # who gave the last order
     restarts_program: int = 0
     restarts_infrastructure: int = 0
     progress_step: int | None = None  # the step at the last failure

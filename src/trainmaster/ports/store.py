@@ -336,15 +336,16 @@ LostWork = tuple[tuple[int, int], ...]
 class MetricStore(Protocol):
     """Metric points and heartbeats: not events; group-committed, and fenced by attempt."""
 
-    def write(self, points: Sequence[MetricPoint], heartbeats: Sequence[HeartbeatRow]) -> int:
-        """Write one group. Returns how many points the fence refused. A repeated step replaces the old value.
+    def write(self, points: Sequence[MetricPoint], heartbeats: Sequence[HeartbeatRow], fenced: bool = True) -> int:
+        """Write one group. Returns how many points were refused. A repeated step replaces the old value of no later attempt.
 
         Points of one agent are in the order of their numbers. A point that is already stored is ignored, and not counted.
+        `fenced=False`: points below the fence are stored, too.
         """
         ...
 
     def raise_fence(self, job: str, attempt: int) -> None:
-        """Refuse points of `job` below `attempt` from now on."""
+        """Refuse points of `job` below `attempt` from now on, and forget which of them arrived."""
         ...
 
     def series(self, job: str, name: str, limit: int = 2000, lost: LostWork = ()) -> list[tuple[int, float]]:
@@ -378,9 +379,10 @@ class MetricStore(Protocol):
         ...
 
     def thin(self, job: str, keep: int, lost_of: Callable[[str], LostWork] = lambda _: ()) -> int:
-        """Thin each curve with more than twice `keep` points to about `keep`, with its best. Returns the number removed.
+        """Thin each curve with more than twice `keep` points to about `keep`. Returns the number removed.
 
-        `lost_of`: the lost work by the name of a metric. The best with it and the best without it both stay.
+        Its best and last stay, and where it stopped being finite. `lost_of`: the lost work by the name of a metric. Those with
+        it and those without it both stay.
         """
         ...
 

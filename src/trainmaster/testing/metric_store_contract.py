@@ -95,6 +95,25 @@ class MetricStoreContract:
         assert metrics.best("digits-1", "loss") == (777, -5.0, 1.0)
         assert metrics.best("digits-1", "loss", False, ((2, 0),)) == (333, -3.0, 1.0)
 
+    @pytest.mark.parametrize("stepless", [False, True])
+    def test_thinning_moves_neither_a_divergence_nor_the_last_value(self, metrics: MetricStore, stepless: bool) -> None:
+        values = [1 / (step + 1) if step < 503 else math.nan for step in range(900)]
+        rows = [MetricPoint("digits-1", 1, 0, None if stepless else at, "loss", value, 1.0) for at, value in enumerate(values)]
+        metrics.write(rows, [])
+        last = None if stepless else 899
+        told = metrics.divergence("digits-1", "loss", last, 2000)
+        assert metrics.thin("digits-1", 20) > 0
+        assert told == metrics.divergence("digits-1", "loss", last, 2000) == (503, (502, 1 / 503))
+
+    def test_thinning_keeps_what_is_told_after_a_restart(self, metrics: MetricStore) -> None:
+        metrics.write([point(step, math.nan if 490 <= step < 600 else 1.0, 1) for step in range(900)], [])
+        metrics.write([MetricPoint("digits-1", 2, 0, 503, "other", 1.0, 1.0)], [])
+        lost = ((2, 503),)
+        for _ in range(2):
+            assert metrics.last(["digits-1"], lambda _job, _name: lost)["digits-1"]["loss"][0] == 502
+            assert metrics.divergence("digits-1", "loss", 502, 2000) == (490, (489, 1.0))
+            metrics.thin("digits-1", 20, lambda _: lost)
+
     def test_a_job_may_be_restarted_very_often(self, metrics: MetricStore) -> None:
         metrics.write([point(10 * attempt + n, float(n), attempt) for attempt in range(1, 1201) for n in range(12)], [])
         lost = tuple((attempt, 10 * attempt) for attempt in range(2, 1201))

@@ -38,7 +38,7 @@ def artifacts(session: Session, job: str, kind: str | None) -> None:
     if not answer["artifacts"] and answer["total"] and not session.out.json:
         session.out.note(f"{answer['id']} has no artifact of kind {kind}; all of them: tm artifacts {answer['id']}")
         return
-    _list(session, answer["id"], answer["artifacts"])
+    _list(session, answer)
 
 
 @click.command()
@@ -62,10 +62,10 @@ def get(  # noqa: PLR0913  a command's options
     answer = client.artifacts(job, path=path)
     job, found = answer["id"], answer["artifacts"]
     if path is None and not everything:
-        _list(session, job, found)
+        _list(session, answer)
         return
     if path is not None and found:
-        _get_one(session, job, found[0], output)
+        _get_one(session, job, found[0], (output, force))
         return
     if path is not None:
         found = client.artifacts(job)["artifacts"]
@@ -77,8 +77,8 @@ def get(  # noqa: PLR0913  a command's options
     _get_several(session, job, chosen, (Path(output or "."), force))
 
 
-def _list(session: Session, job: str, found: Sequence[Row]) -> None:
-    out = session.out
+def _list(session: Session, answer: Row) -> None:
+    out, job, found = session.out, answer["id"], answer["artifacts"]
     if out.json:
         out.value(found)
     elif out.quiet:
@@ -91,7 +91,9 @@ def _list(session: Session, job: str, found: Sequence[Row]) -> None:
                 for one in found]  # fmt: skip
         out.table(_HEADERS, rows)
         total = human.size(sum(one["bytes"] for one in found))
-        out.note(f"{human.plural(len(found), 'artifact')}, {total}; download: tm get {job} PATH, tm get {job} --all -o DIR")
+        removed = answer.get("removed")  # a server of an older version does not say so
+        more = "removed to free space" if removed else f"download: tm get {job} PATH, tm get {job} --all -o DIR"
+        out.note(f"{human.plural(len(found), 'artifact')}, {total}; {more}")
 
 
 def _keeping(session: Session, job: str) -> str:
@@ -110,16 +112,19 @@ def _none(session: Session, job: str, path: str | None, known: Sequence[str]) ->
     return NotFoundError(f"{job} has no artifact {path!r}", hint)
 
 
-def _get_one(session: Session, job: str, artifact: Row, output: str | None) -> None:
-    client, out, path = session.client(), session.out, artifact["path"]
+def _get_one(session: Session, job: str, artifact: Row, where: tuple[str | None, bool]) -> None:
+    """Download one. Without --force, a different file is replaced only if the caller named it as the target."""
+    (output, force), client, out, path = where, session.client(), session.out, artifact["path"]
     if output == "-":
         _checked(client, job, artifact, sys.stdout.buffer)
         return
     target = Path(output) if output is not None else Path(Path(path).name)
+    named = output is not None and not target.is_dir()
     if target.is_dir():
         target = target / Path(path).name
-    if output is None and target.exists() and _digest(target) != artifact["digest"]:
-        raise ConflictError(f"{target} exists already", f"name another place: tm get {job} {path} -o FILE")
+    if not named and not force and target.exists() and _digest(target) != artifact["digest"]:
+        hint = f"another place: tm get {job} {path} -o FILE; or replace: --force"
+        raise ConflictError(f"{target} exists already with other contents", hint)
     _fetch(client, job, artifact, target)
     if out.json:
         out.value(_told(artifact, target))
@@ -131,6 +136,7 @@ def _get_several(session: Session, job: str, chosen: Sequence[Row], where: tuple
     """Download several into a directory. Without --force, nothing is downloaded if a different file would be replaced."""
     (directory, force), client, out = where, session.client(), session.out
     targets = [(one, directory / inside) for one in chosen if (inside := _inside(one["path"])) is not None]
+    _refuse_equal(targets)
     there = {target for one, target in targets if target.is_file() and _digest(target) == one["digest"]}
     taken = [target for _, target in targets if target not in there and target.exists()]
     if taken and not force:
@@ -158,6 +164,15 @@ def _get_several(session: Session, job: str, chosen: Sequence[Row], where: tuple
     same = f", {len(there)} of them existed already" if there else ""
     total = human.size(sum(one["bytes"] for one, _ in targets))
     out.note(f"{directory}: {human.plural(len(targets), 'artifact')}, {total}, SHA-256 verified{same}")
+
+
+def _refuse_equal(targets: Sequence[tuple[Row, Path]]) -> None:
+    """Raises: ConflictError if one of them would replace another: `a/b` and `a/./b`."""
+    first: dict[Path, str] = {}
+    for one, target in targets:
+        other = first.setdefault(target, one["path"])
+        if other != one["path"]:
+            raise ConflictError(f"{other} and {one['path']} would both be {target}", "download each alone, with -o FILE")
 
 
 def _told(artifact: Row, target: Path) -> Row:

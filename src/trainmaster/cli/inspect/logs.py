@@ -102,13 +102,19 @@ def _print(session: Session, client: Client, job: Row, asked: _Asked, named: boo
         pages = stored(client, job["id"], query)
     else:
         pages = _whole(client, job, asked)
-    found = False
+    found = set[int]()
     for page in pages:
-        found = found or bool(page["chunks"])
+        found.update(chunk["attempt"] for chunk in page["chunks"])
         _print_page(printer, page, asked)
     printer.finish()
     if asked.since_s is not None and not found and job["attempts"]:
         session.out.note(f"{job['id']} has printed nothing since then; its last lines: tm logs {job['id']} -n 20")
+    elif asked.since_s is None and not asked.following and (asked.tail is None or not found):
+        # it printed nothing, or its logs are gone: a backup has none
+        none = [str(one) for one in _attempts(job, asked) if one not in found]
+        such = "no such output" if asked.ranks or asked.role is not None else "no output"
+        if none:
+            session.out.note(f"the server has {such} of {job['id']}, attempt{'s' if len(none) > 1 else ''} {', '.join(none)}")
 
 
 def _print_page(printer: LogPrinter, page: Row, asked: _Asked) -> None:
@@ -126,9 +132,13 @@ def _printer(session: Session, job: Row, asked: _Asked, named: bool) -> LogPrint
 
 def _whole(client: Client, job: Row, asked: _Asked) -> Iterator[Row]:
     """The whole log, attempt by attempt, and source by source."""
-    for attempt in [asked.attempt] if asked.attempt else [one["number"] for one in job["attempts"]]:
+    for attempt in _attempts(job, asked):
         for source in _sources(job, asked):
             yield from stored(client, job["id"], asked.part_of(source, attempt))
+
+
+def _attempts(job: Row, asked: _Asked) -> list[int]:
+    return [asked.attempt] if asked.attempt else [one["number"] for one in job["attempts"]]
 
 
 def _sources(job: Row, asked: _Asked) -> list[LogFilter]:

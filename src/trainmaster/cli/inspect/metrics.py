@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
@@ -176,6 +176,9 @@ def export(session: Session, jobs: tuple[str, ...], names: tuple[str, ...], syst
         raise UsageError("only one of --csv, --json and --parquet can be given")
     arrow = _arrow() if parquet is not None else None
     table = metrics_table(*jobs, metrics=names, system=system, client=session.client())
+    removed = [] if len({*table["job"]}) == len({*jobs}) else _removed(session, jobs, table)
+    for job in removed:
+        out.note(f"the points of {job}'s curves were removed to free space; the last values: tm show {job}")
     if names and (lost := [name for name in names if name not in table["metric"]]):
         raise UsageError(f"no metric {lost[0]!r} in {', '.join(jobs)}", f"those that there are: tm metrics {' '.join(jobs)}")
     if arrow is not None:
@@ -187,7 +190,13 @@ def export(session: Session, jobs: tuple[str, ...], names: tuple[str, ...], syst
         rows = zip(*(table[name] for name in COLUMNS), strict=True)
         out.value(rest.worded([dict(zip(COLUMNS, row, strict=True)) for row in rows]))
     else:
-        _summarize(session, table)
+        _summarize(session, table, bool(removed))
+
+
+def _removed(session: Session, refs: Sequence[str], table: dict[str, list[Any]]) -> list[str]:
+    """The jobs of which the table has no point because they were removed."""
+    jobs = [session.client().job(ref) for ref in refs]
+    return [job["id"] for job in jobs if "metrics" in job.get("removed", ()) and job["id"] not in table["job"]]
 
 
 def _csv(table: dict[str, list[Any]]) -> str:
@@ -217,8 +226,11 @@ def _write_parquet(arrow: Any, table: dict[str, list[Any]], path: Path) -> None:
         raise OperationError(f"{path} cannot be written: {error.strerror or error}", "choose another place") from error
 
 
-def _summarize(session: Session, table: dict[str, list[Any]]) -> None:
-    """One line per job and metric, without lost work. Points without a step are numbered: that is not shown as a step."""
+def _summarize(session: Session, table: dict[str, list[Any]], removed: bool) -> None:
+    """One line per job and metric, without lost work. Points without a step are numbered: that is not shown as a step.
+
+    `removed`: it is told already why there is nothing.
+    """
     jobs = {job: session.client().job(job) for job in dict.fromkeys(table["job"])}
     last = {job: told["metrics"] for job, told in jobs.items()}
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
@@ -241,7 +253,7 @@ def _summarize(session: Session, table: dict[str, list[Any]]) -> None:
         if lost:
             session.out.note(f"values that a restart made obsolete are left out; with them: tm metrics {' '.join(jobs)} --csv")
         session.out.note(f"a printed value is missing? tm logs {rows[0][0]} --rank 0 | tm metrics try -")
-    else:
+    elif not removed:
         session.out.note("no metrics: nothing in the output was read as one")
 
 

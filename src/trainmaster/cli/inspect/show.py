@@ -317,10 +317,11 @@ def _rest(job: dict[str, Any], width: int) -> list[str]:
         lines += ["Work directories", *(f"  {directory}" for directory in work)]
     else:
         lines += [f"Work directory: {directory}" for directory in work]
-    commands = [f"tm logs {id}" + ("" if job["state"] in ENDED else " -f")] if job["attempts"] else []
+    removed = job.get("removed", ())  # a server of an older version has none
+    commands = [f"tm logs {id}" + ("" if job["state"] in ENDED else " -f")] if job["attempts"] and "logs" not in removed else []
     if job["state"] in ("queued", "held"):
         commands = [f"tm why {id}", *([f"tm release {id}"] if job["state"] == "held" else [])]
     typed = next((one["path"] for one in job["artifacts"] if one["path"].isprintable()), None)
-    commands += [f"tm get {id} {shlex.quote(typed)}"] if typed is not None else []
+    commands += [f"tm get {id} {shlex.quote(typed)}"] if typed is not None and "artifacts" not in removed else []
     lines += [f"Next: {'   '.join(commands)}"] if commands else []
     return [line for part in (troubles, notes, lines) if part for line in ("", *part)]

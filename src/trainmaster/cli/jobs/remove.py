@@ -103,12 +103,14 @@ def _tell(session: Session, rows: Sequence[Row], dry_run: bool) -> None:
     going = [row for row in done if row["kinds"]]
     for row in going:
         out.data(_line(row))
-    if not going and len(done) == len(rows):
+    underway = [row for row in done if row.get("going")]  # a server of an older version does not say so
+    if going:
+        verb = "would remove" if dry_run else "removing"  # the server does it afterwards, and the disk may refuse
+        out.note(f"{verb} {_size(going)} of {human.plural(len(going), 'job')}")
+    elif len(done) == len(rows) and not underway:
         out.note("there is nothing to remove")
-    elif not going:
-        return
-    else:
-        out.note(f"{'would remove' if dry_run else 'removed'} {_size(going)} of {human.plural(len(going), 'job')}")
+    for row in underway:
+        out.note(f"the removal of the {', '.join(row['going'])} of {row['id']} was ordered before and has not ended")
     for row in going:
         if row["kept_for"]:
             out.note(f"a checkpoint of {row['id']} that {', '.join(row['kept_for'])} needs is removed after that job has ended")

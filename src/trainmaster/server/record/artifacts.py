@@ -70,7 +70,10 @@ def list_artifacts(
     else:
         found = events.artifacts(job.id, query.limit, query.after, query.kind)
     shown = [artifact_view(one) for one in found]
-    return bodies.Json({"id": job.id, "artifacts": shown, "total": totals.files, "bytes": totals.bytes})
+    removed = StorageKind.ARTIFACTS in job.removed
+    return bodies.Json(
+        {"id": job.id, "artifacts": shown, "total": totals.files, "bytes": totals.bytes, "removed": removed}
+    )
 
 
 @router.get("/jobs/{ref}/artifacts/{path:anyname}", summary="Download an artifact", response_class=Response)

@@ -7,7 +7,7 @@ from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
 from trainmaster.ports.store import HeartbeatRow, MetricPoint, MetricStore
 from trainmaster.server.runtime.group_commit import GroupWriter
-from trainmaster.server.runtime.unsent_points import import_points
+from trainmaster.server.runtime.unsent_points import has_left, import_points
 
 _VALUES_AT_ONCE = 10_000  # metric values per database call: larger calls block the interpreter for too long
 
@@ -46,8 +46,8 @@ class MetricWriter:
     def _write(self, samples: list[_Sample]) -> Sequence[int]:
         """Write samples on the writer's thread, one transaction per chunk of values.
 
-        The first sample of a new attempt raises that job's fence. Points below the fence are rejected, so points that earlier
-        attempts left on disk are imported first.
+        The first sample of a new attempt raises that job's fence. Points that earlier attempts left on disk are imported first.
+        As long as some cannot be, which of them had arrived is not forgotten: writing the sample raises the fence all the same.
         """
         home, metrics = self._home, self._metrics
         if any(sample.unsent for sample in samples):
@@ -58,7 +58,8 @@ class MetricWriter:
             if self._fences.get(job, 0) < attempt:
                 if attempt > 1:
                     self.points_written += import_points(home, metrics, job)
-                metrics.raise_fence(job, attempt)
+                if not has_left(home, job, attempt):
+                    metrics.raise_fence(job, attempt)
                 self._fences[job] = attempt
         told = [beat for sample in samples for beat in sample.heartbeats]
         for some in _whole_points(points, _VALUES_AT_ONCE):

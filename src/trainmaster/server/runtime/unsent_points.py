@@ -1,7 +1,8 @@
 """Imports metric points that an agent had not sent when it ended or was killed, from the file it keeps on this machine.
 
 The api does it, because it alone writes metrics: at intervals, and before the first sample of a later attempt raises the
-fence. Each point has a number given by its agent, so the import is idempotent.
+fence. The fence does not hold these points off: a file that could not be read then is imported later. Each point has a number
+given by its agent, so the import is idempotent.
 """
 
 import fcntl
@@ -55,6 +56,11 @@ def _point_files(home: Home) -> list[tuple[AgentKey, Path]]:
     return sorted(found, key=lambda each: (each[0].job, each[0].attempt, each[0].node_index))
 
 
+def has_left(home: Home, job: str, before: int) -> bool:
+    """Whether attempts of the job before number `before` left points that are not imported yet."""
+    return any(key.job == job and key.attempt < before for key, _ in _point_files(home))
+
+
 def is_gone(home: Home, key: AgentKey) -> bool:
     """Whether it is certain that no process holds the agent's lock."""
     try:
@@ -105,18 +111,18 @@ def _import_file(home: Home, metrics: MetricStore, key: AgentKey, path: Path) ->
         path.rename(aside)
         _log.error("%s: what it left of its metrics is not what agents write: %s; it is kept as %s", key, error, aside)
         return 0
-    count, late = sum(len(values) for values in found), 0
+    count, refused = sum(len(values) for values in found), 0
     while found:
         group: list[MetricPoint] = []
         while found and len(group) < _AT_ONCE:  # all values of a point go into one transaction
             group += found.popleft()
-        late += metrics.write(group, [])
+        refused += metrics.write(group, [], fenced=False)
     path.unlink(missing_ok=True)
-    if late:
-        _log.warning("%s: %d metric values that it left came too late: a later attempt has begun", key, late)
+    if refused:
+        _log.warning("%s: %d metric values that it left are not stored: their steps are beyond 64 bits", key, refused)
     if count:
-        _log.info("%s: took up %d metric values that it had not sent", key, count - late)
-    return count - late
+        _log.info("%s: took up %d metric values that it had not sent", key, count - refused)
+    return count - refused
 
 
 def _values(key: AgentKey, left: point_file.RecoveredPoint) -> list[MetricPoint]:

@@ -114,7 +114,7 @@ class Removed(Described):
 
     dry_run: bool
     jobs: list[dict[str, Any]] = Field(
-        description="{id, ended_s, kinds, bytes: {kind: n}, kept_for, unread}, or {ref, error: {…}}; unread: more bytes"
+        description="{id, ended_s, kinds, bytes: {kind: n}, kept_for, unread, going}, or {ref, error: {…}}; unread: more bytes"
     )
 
 

@@ -235,6 +235,7 @@ class JobDetail(JobSummary):
     logged: dict[str, dict[str, str]] = Field(description="params and tags that the program logged through mlflow")
     runs: dict[str, str] = Field(description="its pages in the trackers it is mirrored to: tracker -> URL")
     work: list[str]
+    removed: list[str] = Field(description="kinds of its data that a person or the retention had removed, as in /jobs/remove")
     troubles: list[TroubleView] = Field(description="warnings about the job, the newest few")
     notes: list[str]
 

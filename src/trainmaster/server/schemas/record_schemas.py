@@ -25,6 +25,7 @@ class ArtifactList(Described):
     artifacts: list[ArtifactView]
     total: int
     bytes: int
+    removed: bool = Field(description="their content was removed to free space")
 
 
 class Comparison(Described):

@@ -26,6 +26,7 @@ from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.workers import LONG
 from trainmaster.server.schemas import actions, described
 from trainmaster.server.storage import disk_usage
+from trainmaster.server.views.job_notes import still_going
 from trainmaster.server.views.lookup import FoundJob, find_each
 from trainmaster.wire.disks import Size
 
@@ -40,9 +41,10 @@ _PRUNED = (StorageKind.WORK, StorageKind.LOGS)
 
 @dataclass(frozen=True, slots=True)
 class _Removal:
-    """What would be removed of a job. `kept_for`: forks that need its checkpoints, which stay until those forks end.
+    """What would be removed of a job.
 
-    `unread`: kinds that are there and could not be measured to the end.
+    `kept_for`: jobs that need its checkpoints, which stay until those jobs end. `unread`: kinds that are there and could not be
+    measured to the end. `going`: kinds that were given up before, and of which bytes still exist.
     """
 
     job: Job
@@ -50,6 +52,7 @@ class _Removal:
     bytes: Mapping[str, int]
     kept_for: tuple[str, ...] = ()
     unread: tuple[StorageKind, ...] = ()
+    going: tuple[str, ...] = ()
 
     def view(self) -> dict[str, Any]:
         """As JSON, for the response."""
@@ -60,6 +63,7 @@ class _Removal:
             "bytes": dict(self.bytes),
             "kept_for": list(self.kept_for),
             "unread": [kind.value for kind in self.unread],
+            "going": list(self.going),
         }
 
 
@@ -124,14 +128,22 @@ def _removal_of(api: runtime.Runtime, job: Job, kinds: tuple[StorageKind, ...]) 
     removable = tuple(kind for kind in kinds if kind in here and kind not in job.removed)
     forks = tuple(_forks(api, job)) if StorageKind.CHECKPOINTS in removable else ()
     measured = {kind.value: sizes[kind] for kind in removable if sizes[kind]}
-    return _Removal(job, removable, measured, forks, tuple(kind for kind in removable if unread.get(kind)))
+    going = tuple(kind for kind in still_going(job) if kind in kinds)
+    return _Removal(job, removable, measured, forks, tuple(kind for kind in removable if unread.get(kind)), going)
 
 
 def _forks(api: runtime.Runtime, job: Job) -> Iterator[str]:
-    for id in api.services.events.children(job.id):
-        child = api.services.events.job(id)
-        if child is not None and not child.state.ended and child.lineage is not None and child.lineage.checkpoint is not None:
-            yield id
+    """Jobs that are not over and start from a checkpoint of the job. A reproduction of a fork is a child of that fork only."""
+    events, open_ids = api.services.events, [job.id]
+    while open_ids:
+        for id in events.children(open_ids.pop()):
+            child = events.job(id)
+            lineage = None if child is None else child.lineage
+            if child is None or lineage is None or lineage.checkpoint is None or (lineage.owner or lineage.job) != job.id:
+                continue  # it has none of this job's to pass on
+            open_ids.append(id)
+            if not child.state.ended:
+                yield id
 
 
 def _jobs(api: runtime.Runtime, query: JobQuery) -> Iterator[Job]:

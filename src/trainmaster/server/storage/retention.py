@@ -19,6 +19,7 @@ from trainmaster.server.record.curves import Curves
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.runtime.workers import LONG
 from trainmaster.server.storage import disk_usage
+from trainmaster.server.storage.age_date import AgeDate
 
 BY = "retention"
 DAY_S = 86400.0
@@ -58,9 +59,10 @@ class Retention:
             missing -= _bytes(self._home, job.id, kinds)
             yield GiveUpBytes(job.id, BY, kinds)
 
-    def thin(self, metrics: MetricStore, jobs: Sequence[str], now_s: float) -> list[str]:
+    def thin(self, metrics: MetricStore, jobs: Sequence[str], now_s: float | None) -> list[str]:
         """Thin old curves, and remove curves that were discarded; returns the jobs whose points are gone.
 
+        `now_s` None: only remove those that were discarded.
         Raises: OperationError after the last job, if the points of one could not be written.
         """
         limit_s, removed, wrong = self._settings.metrics_days * DAY_S, list[str](), list[OperationError]()
@@ -69,7 +71,7 @@ class Retention:
             if job is None or job.ended_s is None:
                 continue
             gone = StorageKind.METRICS in job.removed
-            if not gone and not (limit_s and now_s - job.ended_s > limit_s):
+            if not gone and not (limit_s and now_s is not None and now_s - job.ended_s > limit_s):
                 continue
             try:
                 lost_of = partial(Curves(self._events, metrics).lost_of, job)
@@ -104,6 +106,7 @@ class RetentionLoop:
     def __init__(self, api: Runtime) -> None:
         services = api.services
         self._api, self._next_s = api, time.monotonic() + _FIRST_S
+        self._date = AgeDate(services.home)
         self._retention = Retention(services.home, services.events, services.configuration.retention)
 
     async def step(self) -> float:
@@ -120,13 +123,14 @@ class RetentionLoop:
 
     def _given_up(self) -> list[str]:
         """Remove discarded curves, once control has recorded that."""
-        return self._retention.thin(self._api.services.metrics, sorted(self._api.metric_writer.discarded_curves), time.time())
+        return self._retention.thin(self._api.services.metrics, sorted(self._api.metric_writer.discarded_curves), None)
 
     async def _everything(self) -> None:
-        now_s, after, metrics = time.time(), "", self._api.services.metrics
+        after, metrics = "", self._api.services.metrics
+        now_s = await LONG.run(self._date.now_s)
         orders = await LONG.run(lambda: list(self._retention.due(now_s)))
         for start in range(0, len(orders), _ROWS):
-            await self._api.commands.accept([row(one, now_s) for one in orders[start : start + _ROWS]])
+            await self._api.commands.accept([row(one, time.time()) for one in orders[start : start + _ROWS]])
         while page := await LONG.run(metrics.jobs, after, _ROWS):
             await LONG.run(self._retention.thin, metrics, page, now_s)
             after = page[-1]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from trainmaster.lifecycle.effects import grace_s
 from trainmaster.model import redaction
 from trainmaster.model.job import Attempt, Job, State, StopFor
+from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.recovery import resumption
 from trainmaster.scheduling.words import length
 from trainmaster.wire.names import ENV_TRACKER
@@ -83,8 +84,20 @@ def own_tracker(job: Job) -> list[str]:
 
 
 def removed(job: Job) -> list[str]:
-    """Which of the job's data was removed."""
-    return [f"removed to make room, by {job.removed_by}: its {', '.join(job.removed)}"] if job.removed else []
+    """Which of the job's data was removed, or is being removed."""
+    if not job.removed:
+        return []
+    going = still_going(job)
+    gone = ", ".join(kind for kind in job.removed if kind not in going)
+    told = [f"removed to make room: its {gone}"] if gone else []
+    told += [f"being removed to make room: its {', '.join(going)}"] if going else []
+    return [f"{'; '.join(told)}; last ordered by {job.removed_by}"]
+
+
+def still_going(job: Job) -> tuple[str, ...]:
+    """The kinds of its data that were given up and of which bytes still exist, as far as control knows."""
+    there = {*job.clearing, *([StorageKind.CHECKPOINTS.value] if job.deleting else [])}
+    return tuple(kind for kind in job.removed if kind in there)
 
 
 def advice(job: Job) -> list[str]:

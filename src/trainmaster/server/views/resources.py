@@ -133,6 +133,7 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
         "unread_params": list(unread(job.spec, job.origin)),
         "logged": {"params": redaction.logged(job.run_params, job.spec), "tags": redaction.logged(job.run_tags, job.spec)},
         "work": [] if StorageKind.WORK in job.removed else list(work),
+        "removed": list(job.removed),
         "troubles": trouble_views(job),
         "notes": job_notes.all_of(job, numbered, seen),
     }

@@ -89,5 +89,5 @@ def _agent(point: MetricPoint, arrival: Arrival) -> Agent:
 
 
 def forget(connection: Connection, job: str, before: int) -> None:
-    """Drop the state of attempts before `before`: the fence refuses their points."""
+    """Drop the state of attempts before `before`: no more of their points are stored."""
     connection.execute(delete(_arrival).where(_arrival.c.job == job, _arrival.c.attempt < before))

@@ -93,7 +93,7 @@ class SqlMetricStore(Thinner):
                 self._database = Database("metrics", damaged.path)
 
     @_surviving
-    def write(self, points: Sequence[MetricPoint], heartbeats: Sequence[HeartbeatRow]) -> int:
+    def write(self, points: Sequence[MetricPoint], heartbeats: Sequence[HeartbeatRow], fenced: bool = True) -> int:
         """See the port. A point that a group contains twice is stored once.
 
         A heartbeat below the fence is dropped and not counted. A step beyond 64 bits is refused.
@@ -109,8 +109,9 @@ class SqlMetricStore(Thinner):
             for key, beat in beats:
                 arrivals.hear(key, beat)
             for point in points:
-                if point.attempt >= fences.get(point.job, 0) and _fits(point.step):
-                    fences[point.job] = point.attempt
+                fence = fences.get(point.job, 0)
+                if _fits(point.step) and (point.attempt >= fence or not fenced):
+                    fences[point.job] = max(point.attempt, fence)
                     new = arrivals.place(point)
                     if new is not None:
                         placed.append(new)
@@ -135,6 +136,7 @@ class SqlMetricStore(Thinner):
         with self._database.writing() as connection:
             if _read_fences(connection, {job}).get(job, 0) < attempt:
                 _raise_fences(connection, {job: attempt})
+                forget(connection, job, attempt)
 
     @_surviving
     def series(self, job: str, name: str, limit: int = 2000, lost: LostWork = ()) -> list[tuple[int, float]]:
@@ -278,7 +280,6 @@ def _raise_fences(connection: Connection, raised: dict[str, int]) -> None:
         connection.execute(_SET_FENCE, [{"job": job, "attempt": attempt} for job, attempt in raised.items()])
     for job, attempt in raised.items():
         connection.execute(delete(_heartbeat).where(_heartbeat.c.job == job, _heartbeat.c.attempt < attempt))
-        forget(connection, job, attempt)
 
 
 def _read_series(connection: Connection, keys: set[SeriesKey]) -> dict[SeriesKey, int]:

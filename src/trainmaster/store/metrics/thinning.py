@@ -8,11 +8,12 @@ from sqlalchemy import Connection, Table, delete, func, select
 from trainmaster.ports.store import LostWork
 from trainmaster.store import schema
 from trainmaster.store.database import Database, upsert
-from trainmaster.store.metrics.curves import read_best, read_curve
+from trainmaster.store.metrics.curves import read_best, read_curve, read_divergence, read_last
 
 _STEP = 2000  # points examined per transaction
 _PAGES = 500  # returned to the disk per transaction
-_series, _point, _unstepped = schema.series, schema.point, schema.unstepped
+_EVERY = 2**63 - 1  # points
+_series, _point, _unstepped, _latest = schema.series, schema.point, schema.unstepped, schema.latest
 _KEEP_SEQ = upsert(_unstepped, ["series", "n"])
 
 MARK = 0  # no series has this id: its one row stores the number of the latest point, if that was removed
@@ -54,10 +55,7 @@ class Thinner:
         with self._database.reading() as connection:
             if connection.scalar(select(position).where(of_series).order_by(position).limit(1).offset(2 * keep)) is None:
                 return 0
-            kept = {at for at, _ in read_curve(connection, table, series, keep)} if keep else set[int]()
-            for largest, without in product((False, True), {lost, ()} if keep else ()):
-                best = read_best(connection, table, series, largest, without)
-                kept.update(() if best is None else (best[0],))
+            kept = _kept(connection, table, series, keep, lost) if keep else set[int]()
         removed, after = 0, None
         while True:
             with self._database.writing() as connection:
@@ -73,3 +71,22 @@ class Thinner:
             if len(rows) < _STEP:
                 return removed
             after = rows[-1]
+
+
+def _kept(connection: Connection, table: Table, series: int, keep: int, lost: LostWork) -> set[int]:
+    """The positions that stay: about `keep` that are spread evenly, and those that something is told by."""
+    kept = {at for at, _ in read_curve(connection, table, series, keep)}
+    for largest, without in product((False, True), {lost, ()}):
+        best = read_best(connection, table, series, largest, without)
+        kept.update(() if best is None else (best[0],))
+    ends: set[int | None] = {None}
+    if table is _point:  # the last value that is told need not be the one of the highest step
+        last = read_last(connection, table, series, lost)
+        of_series = (_latest.c.job == _series.c.job) & (_latest.c.name == _series.c.name)
+        told = connection.scalar(select(_latest.c.step).join(_series, of_series).where(_series.c.id == series))
+        ends |= {at for at in (told, None if last is None else last[0]) if at is not None}
+    kept.update(at for at in ends if at is not None)
+    for end in ends:  # since when it is not finite, and its last finite point
+        since, finite = read_divergence(connection, table, series, end, _EVERY)
+        kept.update(at for at in (since, None if finite is None else finite[0]) if at is not None)
+    return kept
