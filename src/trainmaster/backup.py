@@ -20,7 +20,7 @@ from trainmaster.copied_files import Fact, Tree, copy, fact_of, size_below, sync
 from trainmaster.errors import ConflictError, NotFoundError, OperationError
 from trainmaster.home import Home, write_atomic
 from trainmaster.live_processes import running
-from trainmaster.wire.names import AGENT, ENV_SDK
+from trainmaster.wire.names import AGENT, ENV_SDK, RESTORED_EPOCH
 from trainmaster.wire.names import MANIFEST as PART_MANIFEST
 from trainmaster.wire.processes import same_process
 
@@ -163,8 +163,9 @@ def restore(home: Home, source: Path) -> Restored:
         raise ConflictError(message, "two would run the same jobs: stop it for good first (tm down --cancel)")
     try:
         home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        epoch = f"{str(taken['id']).partition('.')[0]}.{secrets.token_hex(4)}"
+        epoch = f"{str(taken['id']).partition('.')[0]}.{RESTORED_EPOCH}{secrets.token_hex(4)}"
         wrong = _copy_blobs(home, source, taken)
+        home.numbers_unknown.touch()
         own = [name for name in taken["files"] if name != _BLOBS]
         names = sorted(own, key=lambda name: name == "events.db")  # the log last: a home without it is rejected
         live: list[str] = []
