@@ -70,8 +70,8 @@ def test_a_copy_has_the_checkpoints_that_its_log_names(
     monkeypatch.setattr(copies, "_copy_database", moving_on)
     made = copies.backup(home, tmp_path / "copy", blobs=True)
     (id,) = checkpoints_on_record(tmp_path / "copy" / "events.db")
-    assert made.missing == ()
     assert (tmp_path / "copy" / "blobs" / "checkpoints" / "train-1" / id / "n0" / "weights").read_text() == id
+    assert made.missing == ()
 
 
 def test_a_checkpoint_that_the_store_lacks_is_named(server: Server, tmp_path: Path) -> None:
