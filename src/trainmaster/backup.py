@@ -1,26 +1,27 @@
 """Backs up a server's home while it runs, and creates a home from a backup. Standard library only.
 
 Each database is copied with SQLite's online backup, as of one moment. The order is: mirror cursors, metrics, inbox, and the
-log last. So no later copy lacks what an earlier one refers to. The secret is not copied: a restored home creates its own,
-so that agents of the lost home are rejected.
+log last. So no later copy lacks what an earlier one refers to. The store's files are copied before, which can take hours, and
+what is new after. The secret is not copied: a restored home creates its own, so that agents of the lost home are rejected.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
-import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainmaster import configuration
+from trainmaster.copied_files import Fact, Tree, copy, fact_of, size_below, sync
 from trainmaster.errors import ConflictError, NotFoundError, OperationError
 from trainmaster.home import Home, write_atomic
 from trainmaster.live_processes import running
-from trainmaster.wire.names import AGENT, ENV_SDK
+from trainmaster.wire.names import AGENT, ENV_SDK, RESTORED_EPOCH
+from trainmaster.wire.names import MANIFEST as PART_MANIFEST
 from trainmaster.wire.processes import same_process
 
 MANIFEST = "backup.json"  # written last: without it the backup is incomplete
@@ -28,17 +29,20 @@ RESTORED = "restored"  # replaces the boot id in `agent.json`: no process of our
 _DATABASES = ("mirror.db", "metrics.db", "inbox.db", "events.db")
 _FILES = ("settings.json", "server.toml", "token", "tokens.json")
 _MAY_BE_THERE = ("logs", "up.lock", "reserve")  # left in an empty home by a start that was rejected
+_BLOBS = "blobs.json"  # the facts of the store's files, by name; earlier versions wrote none
 _BUSY_S = 20.0
-_BLOCK_BYTES = 1024 * 1024
+_LOGS_MAX = 5  # further copies of the log in one backup
 
 
 class Copied(NamedTuple):
-    """The content of a backup. `left_bytes`: size of the blob store if it is not included."""
+    """The content of a backup."""
 
     files: dict[str, int]  # name -> bytes
     blobs_bytes: int
-    left_bytes: int
+    left_bytes: int | None  # size of the home's blob store if it is not included; None: it cannot be read
     damaged: tuple[str, ...] = ()  # files left out because SQLite cannot read them
+    store: str | None = None  # where the store is, if not in the home: it is not included
+    missing: tuple[str, ...] = ()  # parts of checkpoints that the log names and the home's store lacks
 
 
 class Restored(NamedTuple):
@@ -48,6 +52,10 @@ class Restored(NamedTuple):
     origin: str
     live: tuple[str, ...]
     blobs: bool
+    store: str | None = None  # where the store was, if not in the home
+    verified: bool = True  # whether the backup has the digests of the store's files
+    damaged: tuple[str, ...] = ()  # of the store's files: missing in the backup, or not as they were written
+    missing: tuple[str, ...] = ()  # as `Copied.missing`
 
 
 def backup(home: Home, target: Path, blobs: bool) -> Copied:
@@ -59,30 +67,78 @@ def backup(home: Home, target: Path, blobs: bool) -> Copied:
         raise NotFoundError(f"there is no log in {home.root}", "name the home with TRAINMASTER_HOME")
     if target.is_dir() and any(target.iterdir()):
         raise ConflictError(f"{target} is not empty", "name a folder that is not there yet")
-    damaged: list[str] = []
+    storage, damaged, missing, stored = configuration.load(home).storage, list[str](), list[str](), Tree({}, [])
+    elsewhere = None if storage.directory(home) == home.blobs else storage.url
+    blobs = blobs and elsewhere is None
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if blobs:
+            stored.add(home.blobs, target / "blobs")
         for name in filter(lambda name: (home.root / name).exists(), _DATABASES):
             try:
                 _copy_database(home.root / name, target / name)
             except sqlite3.DatabaseError as error:
                 if name in ("inbox.db", "events.db") or isinstance(error, sqlite3.OperationalError):
-                    hint = "`tm doctor` checks every file; nothing was changed"
-                    raise OperationError(f"{home.root / name} could not be copied: {error}", hint) from error
+                    raise _not_copied(home.root / name, error) from error
                 (target / name).unlink(missing_ok=True)
                 damaged.append(name)
+        if blobs:
+            missing = _complete(home, target, stored)
+            write_atomic(target / _BLOBS, json.dumps(stored.files).encode())
         for name in _FILES:
             with contextlib.suppress(FileNotFoundError):
-                _copy(home.root / name, target / name)
-        stored = _copy_tree(home.blobs, target / "blobs") if blobs else 0
-        files = {path.name: _fact(path) for path in sorted(target.iterdir()) if path.is_file()}
+                copy(home.root / name, target / name)
+        files = {path.name: fact_of(path) for path in sorted(target.iterdir()) if path.is_file()}
         taken = {"id": home.identity(), "path": str(home.root), "taken_s": time.time(), "blobs": blobs, "files": files}
-        write_atomic(target / MANIFEST, json.dumps(taken, indent=1).encode())
+        told = {"store": elsewhere, "missing": missing}
+        write_atomic(target / MANIFEST, json.dumps({**taken, **told}, indent=1).encode())
     except OSError as error:
         hint = f"check {target}, and begin with an empty one"
         raise OperationError(f"the backup could not be written: {error}", hint) from error
-    left = 0 if blobs else sum(size for _, size in _tree(home.blobs))
-    return Copied({name: fact["bytes"] for name, fact in files.items()}, stored, left, tuple(damaged))
+    sizes = {name: fact["bytes"] for name, fact in files.items()}
+    left = 0 if blobs else size_below(home.blobs)
+    return Copied(sizes, stored.bytes, left, tuple(damaged), elsewhere, tuple(missing))
+
+
+def _complete(home: Home, target: Path, stored: Tree) -> list[str]:
+    """Copy what the store has besides `stored`. Returns the checkpoint parts that the copied log names and it lacks.
+
+    The server goes on removing old checkpoints. If one that the copied log names is gone before it is copied, a newer copy of
+    the log no longer names it. What is missing although a newer log names it, too, is missing in the store.
+    """
+    stored.add(home.blobs, target / "blobs")
+    missing = _lacking(target / "events.db", stored)
+    for _ in range(_LOGS_MAX if missing else 0):
+        try:
+            _copy_database(home.events_db, target / "events.db")
+        except sqlite3.DatabaseError as error:
+            raise _not_copied(home.events_db, error) from error
+        stored.add(home.blobs, target / "blobs")
+        before, missing = missing, _lacking(target / "events.db", stored)
+        if missing <= before:
+            break
+    return sorted(missing)
+
+
+def _lacking(log: Path, stored: Tree) -> set[str]:
+    """The parts of checkpoints that a log names and a copy of the store does not have as a whole."""
+    with contextlib.closing(sqlite3.connect(log)) as raw:
+        if not raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone():
+            return set()
+        rows = raw.execute("SELECT id, data FROM job").fetchall()
+    parts = {
+        f"checkpoints/{job}/{one['id']}/n{part['node_index']}"
+        for job, data in rows
+        for one in json.loads(data).get("checkpoints", ())
+        if one.get("good", True)
+        for part in one["parts"]
+    }
+    torn = {"/".join(name.split("/")[:4]) for name in stored.vanished if name not in stored.files}
+    return {part for part in parts if part in torn or f"{part}/{PART_MANIFEST}" not in stored.files}
+
+
+def _not_copied(path: Path, error: sqlite3.Error) -> OperationError:
+    return OperationError(f"{path} could not be copied: {error}", "`tm doctor` checks every file; nothing was changed")
 
 
 def restore(home: Home, source: Path) -> Restored:
@@ -107,14 +163,15 @@ def restore(home: Home, source: Path) -> Restored:
         raise ConflictError(message, "two would run the same jobs: stop it for good first (tm down --cancel)")
     try:
         home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        epoch = f"{str(taken['id']).partition('.')[0]}.{secrets.token_hex(4)}"
-        if taken["blobs"]:
-            _copy_tree(source / "blobs", home.blobs)
-        names = sorted(taken["files"], key=lambda name: name == "events.db")  # the log last: a home without it is rejected
+        epoch = f"{str(taken['id']).partition('.')[0]}.{RESTORED_EPOCH}{secrets.token_hex(4)}"
+        wrong = _copy_blobs(home, source, taken)
+        home.numbers_unknown.touch()
+        own = [name for name in taken["files"] if name != _BLOBS]
+        names = sorted(own, key=lambda name: name == "events.db")  # the log last: a home without it is rejected
         live: list[str] = []
         for name in names:
             part = home.root / f".{name}.part"
-            _copy(source / name, part)
+            copy(source / name, part)
             if name in _DATABASES:
                 live += _begin_epoch(home, part, epoch)
             part.replace(home.root / name)
@@ -124,7 +181,22 @@ def restore(home: Home, source: Path) -> Restored:
     except (OSError, sqlite3.Error) as error:
         hint = f"remove what is in {home.root}, and try again"
         raise OperationError(f"the backup could not be restored: {error}", hint) from error
-    return Restored(float(taken["taken_s"]), str(taken["path"]), tuple(live), bool(taken["blobs"]))
+    known, missing = wrong is not None, tuple(taken.get("missing", ()))
+    of = (float(taken["taken_s"]), str(taken["path"]), tuple(live), bool(taken["blobs"]), taken.get("store"))
+    return Restored(*of, known, tuple(wrong or ()), missing)
+
+
+def _copy_blobs(home: Home, source: Path, taken: dict[str, Any]) -> list[str] | None:
+    """Copy the store's files of a backup. Returns those that are missing or damaged; None if it has no digests of them."""
+    if not taken["blobs"]:
+        return []
+    if _BLOBS not in taken["files"]:
+        Tree({}, []).add(source / "blobs", home.blobs)
+        return None
+    wanted: dict[str, Fact] = json.loads((source / _BLOBS).read_bytes())
+    found = Tree({}, [])
+    found.add(source / "blobs", home.blobs)
+    return sorted(name for name, fact in wanted.items() if found.files.get(name) != fact)
 
 
 def _whole(source: Path) -> dict[str, Any]:
@@ -132,7 +204,7 @@ def _whole(source: Path) -> dict[str, Any]:
     hint = "name the folder that tm backup has written"
     try:
         taken: dict[str, Any] = json.loads((source / MANIFEST).read_bytes())
-        wrong = [name for name, fact in taken["files"].items() if _fact(source / name) != fact]
+        wrong = [name for name, fact in taken["files"].items() if fact_of(source / name) != fact]
         if not {"id", "path", "taken_s", "blobs"} <= taken.keys() or "events.db" not in taken["files"]:
             raise KeyError(MANIFEST)
     except FileNotFoundError as error:
@@ -151,14 +223,14 @@ def _copy_database(path: Path, target: Path) -> None:
     address = f"{path.absolute().as_uri()}?mode=rw"  # a reader of a journal must be able to write files beside it
     with contextlib.closing(sqlite3.connect(address, uri=True, timeout=_BUSY_S)) as source:
         source.execute("PRAGMA query_only=ON")
-        with contextlib.closing(sqlite3.connect(target)) as copy:
-            source.backup(copy)
-            copy.execute("PRAGMA journal_mode=DELETE")
-            found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+        with contextlib.closing(sqlite3.connect(target)) as copied:
+            source.backup(copied)
+            copied.execute("PRAGMA journal_mode=DELETE")
+            found = copied.execute("PRAGMA quick_check(1)").fetchone()[0]
             if found != "ok":
                 raise sqlite3.DatabaseError(f"it is damaged: {found}")
     os.chmod(target, 0o600)
-    _sync(target)
+    sync(target)
 
 
 def _begin_epoch(home: Home, path: Path, epoch: str) -> list[str]:
@@ -169,7 +241,7 @@ def _begin_epoch(home: Home, path: Path, epoch: str) -> list[str]:
             raw.execute("INSERT OR REPLACE INTO identity (id, home) VALUES (1, ?)", (epoch,))
         live = list(raw.execute("SELECT id, data FROM job WHERE live")) if "job" in tables else []
         raw.commit()
-    _sync(path)
+    sync(path)
     found = []
     for job, data in live:
         attempt = json.loads(data).get("attempt")
@@ -203,50 +275,6 @@ def _agents_of(home: Home) -> Iterator[int]:
             record = home.read_json(home.attempt(job, int(number), int(index)) / AGENT) or {}
             if same_process(int(record["pid"]), int(record["start_ticks"]), str(record["boot_id"])):
                 yield int(record["pid"])
-
-
-def _copy(path: Path, target: Path) -> None:
-    shutil.copyfile(path, target)
-    os.chmod(target, 0o600)
-    _sync(target)
-
-
-def _copy_tree(root: Path, target: Path) -> int:
-    """Copy a tree; returns the number of bytes. A file that is removed meanwhile was not needed."""
-    target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    total = 0
-    for path, size in _tree(root):
-        place = target / path.relative_to(root)
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copy2(path, place)
-            total += size
-    return total
-
-
-def _tree(root: Path) -> Iterator[tuple[Path, int]]:
-    for directory, _, names in os.walk(root):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                path = Path(directory, name)
-                yield path, path.lstat().st_size
-
-
-def _fact(path: Path) -> dict[str, Any]:
-    digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-            size += len(block)
-    return {"bytes": size, "sha256": digest.hexdigest()}
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _names(root: Path) -> list[str]:

@@ -55,6 +55,7 @@ from trainmaster.reserve import Reserve
 from trainmaster.scheduling.share import Account, Member
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.file_checks import Found, check_files
+from trainmaster.store.identity import numbers_used
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.migrate import migrate
@@ -94,7 +95,20 @@ def _open_api(home: Home) -> ApiStores:
     events = SqlEventStore(home.events_db, read_only=True)
     inbox = SqlInbox(home.inbox_db, release=reserve(home).release)
     inbox.keep_ahead(events.head().inbox_cursor, events.numbers())  # in case the inbox is an older copy than the log
-    return ApiStores(home, events, inbox, SqlMetricStore(home.metrics_db), _blobs(home), SqlTokens(home.inbox_db))
+    blobs = _blobs(home)
+    if home.numbers_unknown.exists():
+        inbox.keep_ahead(0, numbers_used(home, _stored_jobs(blobs)))
+        home.numbers_unknown.unlink()
+    return ApiStores(home, events, inbox, SqlMetricStore(home.metrics_db), blobs, SqlTokens(home.inbox_db))
+
+
+def _stored_jobs(blobs: Blobs) -> list[str]:
+    """The jobs of which the store has something, whether the log knows them or not. Raises: OperationError."""
+    try:
+        return [*blobs.names("checkpoints"), *blobs.names("artifacts")]
+    except (OSError, TrainmasterError) as error:
+        what = "the log is older than the store, or new, and the store cannot be listed: which job numbers it uses is unknown"
+        raise OperationError(f"{what}: {error}", "start again when the store answers: tm up") from error
 
 
 def is_asked(home: Home) -> bool:

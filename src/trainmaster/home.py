@@ -135,6 +135,11 @@ class Home:
         return self.root / "sdk"
 
     @property
+    def numbers_unknown(self) -> Path:
+        """An empty file: the log is older than the store, or new. The next start keeps new job numbers above those in use."""
+        return self.root / "numbers-unknown"
+
+    @property
     def logs(self) -> Path:
         """Logs of the server's own processes."""
         return self.root / "logs"

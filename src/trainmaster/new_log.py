@@ -16,13 +16,14 @@ def begin(home: Home) -> Path | None:
     """Move the databases, the id and the secret of the old log into a folder of the home; None if there was nothing.
 
     Files of jobs stay where they are, because agents of the old log may still write there. The new log reuses no job number
-    (`store.identity`), and the new secret rejects reports of the old agents. Call it while no server runs.
+    (`compose`), and the new secret rejects reports of the old agents. Call it while no server runs.
     Raises: OSError.
     """
     found = [path for name in _OF_THE_LOG for path in (home.root / name, home.root / f"{name}-wal", home.root / f"{name}-shm")]
     found = [path for path in found if path.exists()]
     if not found:
         return None
+    home.numbers_unknown.touch()
     aside = home.root / time.strftime("former-log-%Y%m%d-%H%M%S")
     aside.mkdir(mode=0o700)
     # The log moves first and the id last. After a crash in between the home is still rejected at start, as before.

@@ -23,7 +23,11 @@ STANDARD_LIBRARY_AND = {  # room: what of ours it may import besides itself
     "troubles.py": ("trainmaster.wire", "trainmaster.home"),
     "termination.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
     "live_processes.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
-    "backup.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.live_processes"),
+    "copied_files.py": ("trainmaster.home",),
+    "backup.py": (
+        "trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.live_processes", "trainmaster.configuration",
+        "trainmaster.copied_files",
+    ),
     "daemons.py": (
         "trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.locks", "trainmaster.termination",
         "trainmaster.configuration", "trainmaster.live_processes", "trainmaster.new_log",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,18 @@ def test_sdk_checkpoints(tmp_path: Path) -> None:
     assert (listed["kind"], [file["path"] for file in listed["files"]]) == ("sdk", ["rank2", "rank3"])
     assert list((tmp_path / "staging").iterdir()) == []
     assert json.loads(json.dumps(staged)) == staged
+
+
+def test_in_a_restored_home_no_checkpoint_has_the_name_of_one_of_the_lost_home(tmp_path: Path) -> None:
+    """The lost home's attempt of the same number had stored them after the backup: the new ones were lost."""
+    found = []
+    for home in ("server.1a2b3c4d", "server.r1a2b3c4d"):
+        made = Collector(launch(tmp_path, checkpoint_path="out/*.pkl", home=home))
+        place = write(tmp_path / "staging" / "one" / "a", "x").parent
+        write(tmp_path / "work" / "out" / "a.pkl", pickle.dumps(home))
+        found += [one["id"] for one in made.sdk_checkpoint(0, 5, str(place), "one")]
+        found += [one["id"] for one in made.scan(lambda _: 7, False, frozenset())]
+    assert found == ["0001-s5", "0001-00001", "0001-r1a2b-s5", "0001-r1a2b-00001"]
 
 
 def test_the_parts_of_a_checkpoint_are_of_one_try(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
 """One id links a home, its databases and its launches. Files that do not belong together are refused or left alone."""
 
+import errno
+import os
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from control_server import Server
 
-from trainmaster import new_log, troubles
+from trainmaster import backup, compose, configuration, new_log, troubles
+from trainmaster.blobs.factory import open_blobs
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
 from trainmaster.model import events as ev
@@ -164,6 +168,66 @@ def test_a_new_log_gives_out_no_number_whose_directories_are_here(tmp_path: Path
         assert dict(raw.execute("SELECT name, last FROM counter")) == {"train": 7, "my-exp": 12}
     raw.close()
     inbox.close()
+
+
+def counters(home: Home) -> dict[str, int]:
+    with sqlite3.connect(home.inbox_db) as raw:
+        found = dict(raw.execute("SELECT name, last FROM counter"))
+    raw.close()
+    return found
+
+
+def opened(home: Home) -> None:
+    stores = compose.open_api(home)
+    for store in (stores.events, stores.inbox, stores.metrics):
+        store.close()
+
+
+@pytest.mark.parametrize("url", ["", "memory://{}", "{}"])
+@pytest.mark.parametrize("how", ["restored", "new log"])
+def test_no_number_is_given_out_of_which_the_store_has_something(tmp_path: Path, url: str, how: str) -> None:
+    """`sd-1` ran after the backup; the `sd-1` after the restore lost its checkpoints, and the old ones lay under its name."""
+    home, other = lived_in(tmp_path / "home"), Home(tmp_path / "other")
+    if url:
+        place = url.format(tmp_path / "store")
+        (home.root / "server.toml").write_text(f'[storage]\nurl = "{place}"\n')
+    backup.backup(home, tmp_path / "copy", blobs=False)
+    if how == "restored":
+        shutil.rmtree(home.root)
+        backup.restore(other, tmp_path / "copy")
+    else:
+        other = home
+        home.events_db.unlink()
+        new_log.begin(home)
+    blobs = open_blobs(configuration.load(other).storage, other)
+    blobs.put("checkpoints/sd-7/0001-s5/n0/MANIFEST.json", b"{}")  # copied back after the restore
+    blobs.put(f"artifacts/my-exp-12/{'0' * 64}", b"x")
+    opened(other)
+    blobs.delete_tree("checkpoints")
+    opened(other)
+    found = counters(other)
+    assert (found["sd"], found["my-exp"], other.numbers_unknown.exists()) == (7, 12, False)
+
+
+def test_while_the_store_of_a_restored_home_cannot_be_listed_no_number_is_given_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, other = lived_in(tmp_path / "home"), Home(tmp_path / "other")
+    backup.backup(home, tmp_path / "copy", blobs=False)
+    backup.restore(other, tmp_path / "copy")
+    (other.blobs / "checkpoints").mkdir(parents=True)
+    scan = os.scandir
+
+    def failing(path: str) -> Any:
+        if Path(path) == other.blobs / "checkpoints":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return scan(path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "scandir", failing)
+        with pytest.raises(OperationError, match="which job numbers it uses is unknown"):
+            opened(other)
+    opened(other)
 
 
 @pytest.mark.parametrize("older", [False, True])

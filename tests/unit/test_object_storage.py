@@ -68,7 +68,8 @@ def test_agents_keep_to_their_own_names() -> None:
     ):
         with pytest.raises(AuthenticationError):
             check_writes(job, key, bad)
-    assert check_reads(job, key, f"checkpoints/{name}/0001-00001/n3/a")
+    for good in (f"checkpoints/{name}/0001-00001/n3/a", f"artifacts/{name}/x"):
+        assert check_reads(job, key, good) == good
     with pytest.raises(AuthenticationError):
         check_reads(job, key, "checkpoints/other-1/0001-00001/n0/a")
 

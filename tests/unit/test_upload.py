@@ -102,6 +102,9 @@ def served(far: Far) -> Iterator[Far]:
                 status, etag = far.put(self.path, self.headers.get(HEADER), body)
             self._answer(status, b"<Code>BadDigest</Code>" if status == 400 else b"", etag)
 
+        def do_GET(self) -> None:
+            self._answer(200, far.objects[parse_qs(urlsplit(self.path).query)["name"][0]], "")
+
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with far.lock:
@@ -249,6 +252,38 @@ def test_small_files_wait_until_they_are_staged(tmp_path: Path, far: Far) -> Non
     node.uploader.put("staged", fields)
     node.idle()
     assert far.objects == {WEIGHTS: b"x" * (PART + 1)}
+
+
+class Kept(Far):
+    """A store that takes a small file in one request, and keeps the blob that it has under that name."""
+
+    def put(self, path: str, told: str | None, body: bytes) -> tuple[int, str]:
+        name = parse_qs(urlsplit(path).query)["name"][0]
+        first = name not in self.objects
+        self.objects.setdefault(name, body)
+        return 200 if first else 412, ""
+
+    def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if asked["do"] == "begin":
+            return {"uploads": [{"url": f"{self.url}/?name={one['name']}"} for one in asked["files"]]}
+        if asked["do"] == "get":
+            return {"urls": {name: f"{self.url}/?name={name}" for name in asked["names"]}}
+        return super().ask(asked)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_blob_that_exists_is_taken_for_the_file_only_if_it_has_its_bytes(tmp_path: Path, same: bool) -> None:
+    """Old bytes under the name counted as stored: the size was all that was compared before the manifest was committed."""
+    with served(Kept()) as far:
+        node = Node(tmp_path, far)
+        (node.written / "weights.bin").write_bytes(b"new")
+        there = b"new" if same else b"old"
+        far.objects[WEIGHTS] = there
+        node.uploader.put("staged", node.stage(Check()))
+        node.idle()
+        assert (far.objects, len(far.committed)) == ({WEIGHTS: there}, int(same))
+        assert [kind for kind, _ in node.told] == ["staged" if same else "not_kept"]
+        assert same or "other bytes" in node.told[0][1]["why"]
 
 
 def test_a_name_that_is_not_utf_8_has_one_place_in_the_store(tmp_path: Path, far: Far) -> None:

@@ -83,6 +83,10 @@ class CachedBlobs:
         """From the store."""
         return self.store.walk(prefix)
 
+    def names(self, prefix: str) -> list[str]:
+        """From the store."""
+        return self.store.names(prefix)
+
     def delete(self, names: Sequence[str]) -> None:
         """Delete the copies first: a copy must not stand for a blob that is gone."""
         for name in names:

@@ -140,6 +140,10 @@ class FsBlobs:
                 else:
                     yield Stored(path[len(self._root) + 1 :], *found)
 
+    def names(self, prefix: str) -> list[str]:
+        """The last parts of the names directly below `prefix`."""
+        return [path.rpartition("/")[2] for path, _ in self._below(self._path(prefix)) if not path.endswith(PART)]
+
     def _below(self, directory: str) -> Iterator[tuple[str, tuple[int, float] | None]]:
         """(path, (bytes, modified)) of each file, (path, None) of each directory. Entries that vanish are left out."""
         try:

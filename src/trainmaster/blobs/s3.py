@@ -147,6 +147,13 @@ class S3Blobs:
                 for meta in page:
                     yield Stored(meta["path"], meta["size"], meta["last_modified"].timestamp())
 
+    def names(self, prefix: str) -> list[str]:
+        """The last parts of the names directly below `prefix`, from a listing that does not go deeper."""
+        with _translated(f"list {prefix}"):
+            found = self._obs.list_with_delimiter(self._store, prefix)
+        paths = [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
+        return [path.rstrip("/").rpartition("/")[2] for path in paths]
+
     def delete(self, names: Sequence[str]) -> None:
         """Remove blobs, a thousand per request."""
         for at in range(0, len(names), _DELETES):

@@ -1,7 +1,7 @@
 """Access checks and transfers for agents that do not see the store: the server's side of `agent.transport.remote_store`.
 
-An agent may write its own attempt's checkpoints and its job's artifacts. It may read the checkpoints of its job, and the one
-that the job was forked from. All else is refused. A part of a checkpoint exists once its manifest does, which is put last.
+An agent may write its own attempt's checkpoints and its job's artifacts. It may read those of its job, and the checkpoint that
+the job was forked from. All else is refused. A part of a checkpoint exists once its manifest does, which is put last.
 """
 
 import hashlib
@@ -40,9 +40,10 @@ def check_writes(job: Job, key: AgentKey, name: str) -> str:
 
 def check_reads(job: Job, key: AgentKey, name: str) -> str:
     """The name, if the agent `key` may read it. Raises: AuthenticationError."""
-    lineage = job.lineage
-    inherited = f"checkpoints/{lineage.owner}/{lineage.checkpoint.id}/" if lineage and lineage.checkpoint else None
-    if name.startswith(f"checkpoints/{job.id}/") or (inherited is not None and name.startswith(inherited)):
+    lineage, may_read = job.lineage, [f"checkpoints/{job.id}/", f"artifacts/{job.id}/"]
+    if lineage and lineage.checkpoint:
+        may_read.append(f"checkpoints/{lineage.owner}/{lineage.checkpoint.id}/")
+    if name.startswith(tuple(may_read)):
         return name
     raise AuthenticationError(f"{key} may not read {name[:200]!r}")
 

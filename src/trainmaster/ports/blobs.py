@@ -75,6 +75,10 @@ class Blobs(Protocol):
         """The blobs below `prefix` ("" is everything), streamed: the listing is never in memory as a whole."""
         ...
 
+    def names(self, prefix: str) -> list[str]:
+        """The last parts of the names directly below `prefix`, of blobs and of further prefixes."""
+        ...
+
     def delete(self, names: Sequence[str]) -> None:
         """Remove blobs. Missing ones are not an error."""
         ...

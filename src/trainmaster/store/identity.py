@@ -9,8 +9,9 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -187,14 +188,20 @@ def _refuse_copy(home: Home, id: str) -> None:
     raise OperationError(f"{home.root} is a copy of {original.root}, which still exists: both would run the same jobs", hint)
 
 
+def numbers_used(home: Home, stored: Iterable[str] = ()) -> dict[str, int]:
+    """The highest number of each experiment of which a job has directories here, or is among the jobs `stored` elsewhere."""
+    numbers: dict[str, int] = {}
+    places = (home.root / "attempts", home.root / "work", home.blobs / "checkpoints", home.blobs / "artifacts")
+    for name in chain(stored, *(_directories(place) for place in places)):
+        experiment, _, number = name.rpartition("-")
+        if experiment and number.isdecimal() and len(number) <= _DIGITS_MAX:
+            numbers[experiment] = max(numbers.get(experiment, 0), int(number))
+    return numbers
+
+
 def _keep_ahead(home: Home) -> None:
     """Prevent a new log from reusing the number of a job whose directories exist."""
-    numbers: dict[str, int] = {}
-    for place in (home.root / "attempts", home.root / "work", home.blobs / "checkpoints", home.blobs / "artifacts"):
-        for name in _directories(place):
-            experiment, _, number = name.rpartition("-")
-            if experiment and number.isdecimal() and len(number) <= _DIGITS_MAX:
-                numbers[experiment] = max(numbers.get(experiment, 0), int(number))
+    numbers = numbers_used(home)
     if numbers:
         inbox = SqlInbox(home.inbox_db)
         try:

@@ -72,6 +72,12 @@ class BlobsContract:
         assert list(blobs.walk("nothing")) == []
         assert all(stored.modified_s > 1e9 for stored in blobs.walk(""))
 
+    def test_the_names_directly_below_a_prefix(self, blobs: Blobs) -> None:
+        for name in ("a/1", "a/b/2", "a/b/3", "a/b2/4", "ab/5"):
+            blobs.put(name, b"x")
+        assert sorted(blobs.names("a")) == ["1", "b", "b2"]
+        assert blobs.names("nothing") == []
+
     def test_removing_is_idempotent_and_takes_nothing_else(self, blobs: Blobs) -> None:
         for name in ("a/1", "a/b/2", "a/b2", "ab/3"):
             blobs.put(name, b"x")

@@ -13,6 +13,20 @@ TREE = "tree.pids"  # "pid start_ticks" lines: every process ever seen in the ra
 RANKS = "ranks.pids"  # of a gang: "pid start_ticks" lines of this node's ranks, written when all of them run
 SDK_FLAGS = "sdk.flags"  # one byte each at fixed offsets, see FLAG_*; the SDK polls it with pread
 
+RESTORED_EPOCH = "r"  # begins the last part of the id of a home that was restored from a backup; all others are hexadecimal
+_EPOCH_MARK = 5  # characters
+
+
+def checkpoint_prefix(attempt: int, home: str) -> str:
+    """What the ids of an attempt's checkpoints begin with. `home` is the id of the server's home.
+
+    In a restored home it is of that home only: after the backup, the lost one may have given the same number to another
+    attempt, whose checkpoints are still in the store.
+    """
+    epoch = home.rpartition(".")[2]
+    return f"{attempt:04d}-{epoch[:_EPOCH_MARK]}-" if epoch.startswith(RESTORED_EPOCH) else f"{attempt:04d}-"
+
+
 FLAG_STOP = 0  # offset in SDK_FLAGS: b"1" when the program should save and end
 FLAG_CHECKPOINT = 1  # offset in SDK_FLAGS: counts up (one byte, wraps) each time a checkpoint is requested
 

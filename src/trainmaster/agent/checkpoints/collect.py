@@ -12,6 +12,7 @@ import os
 from trainmaster.agent.checkpoints.matches import Matches
 from trainmaster.agent.checkpoints.observations import Observations, Writers
 from trainmaster.agent.checkpoints.unstored import Unstored, find_unstored
+from trainmaster.wire.names import checkpoint_prefix
 
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
@@ -160,11 +161,11 @@ class Collector:
 
     def _identifier(self) -> str:
         """The next free id of this attempt in the store. Unfinished parts of earlier attempts are removed."""
+        prefix = checkpoint_prefix(self._launch["attempt"], self._launch["home"])
         if self._counter == 0:
             from trainmaster.agent.files.stage import clean  # noqa: PLC0415  # loaded by the caller
 
-            prefix = f"{self._launch['attempt']:04d}-"
             names = clean(self._launch)
             taken = [int(name[len(prefix) :]) for name in names if name.startswith(prefix) and name[len(prefix) :].isdigit()]
             self._counter = max(taken, default=0) + 1
-        return f"{self._launch['attempt']:04d}-{self._counter:05d}"
+        return f"{prefix}{self._counter:05d}"

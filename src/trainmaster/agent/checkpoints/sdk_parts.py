@@ -15,7 +15,7 @@ from trainmaster.agent.files import stage
 from trainmaster.agent.files.globs import files_below, links_below, signature
 from trainmaster.wire import disks
 from trainmaster.wire.launch import Launch
-from trainmaster.wire.names import printable
+from trainmaster.wire.names import checkpoint_prefix, printable
 
 PAUSES_S = (0.1, 0.4)  # between the tries to read one
 _FOR_GOOD = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENAMETOOLONG)  # not retried
@@ -142,5 +142,6 @@ class SdkParts:
         inside, links = [name for name in directories if name], tuple(links_below(root, directories))
         content = stage.Content("sdk", written.step, False, written.parts_expected, inside, sources, links)
         number = self._number(written)
-        identifier = f"{self._launch['attempt']:04d}-s{written.step}{f'-{number}' if number > 1 else ''}"
+        prefix = checkpoint_prefix(self._launch["attempt"], self._launch["home"])
+        identifier = f"{prefix}s{written.step}{f'-{number}' if number > 1 else ''}"
         return stage.stage(self._launch, identifier, content, self._start_early(identifier) or stage.Check())

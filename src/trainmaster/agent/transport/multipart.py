@@ -12,7 +12,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from trainmaster.agent.transport.remote_store import BLOCK_BYTES, Absent, Remote
+from trainmaster.agent.transport.remote_store import BLOCK_BYTES, Absent, Denied, Exists, Remote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +90,27 @@ class Sender:
             again = self.remote.ask("begin", files=[{"name": file.name, "bytes": file.size}])["uploads"][0]
             return str(again["url"]) if again["url"] is not None else None
 
-        self.remote.put(address, file.name, Body(file, 0, file.size))
+        body = Body(file, 0, file.size)
+        try:
+            self.remote.put(address, file.name, body)
+        except Exists:
+            if not self._is_stored(file.name, body):
+                raise Denied(f"the store has other bytes under the name {file.name}, which were left as they are") from None
+
+    def _is_stored(self, name: str, body: Body) -> bool:
+        """Whether the blob of this name in the store has these bytes."""
+        import hashlib  # noqa: PLC0415  # most uploads compare nothing
+
+        stored, own = [hashlib.sha256()], hashlib.sha256()
+
+        def begin() -> Callable[[bytes], None]:
+            stored[0] = hashlib.sha256()
+            return stored[0].update
+
+        self.remote.get(lambda: self.remote.ask("get", names=[name])["urls"][name], name, begin)
+        for block in body.blocks():
+            own.update(block)
+        return stored[0].digest() == own.digest()
 
     def _parts(self, file: File, told: Dict[str, Any], window: _Window) -> None:
         """Send the parts of one file. While some are being sent, the next are digested and signed."""

@@ -51,6 +51,10 @@ class Absent(OSError):
     """The blob or the upload does not exist."""
 
 
+class Exists(OSError):
+    """There is a blob of this name: an earlier try succeeded and its answer was lost, or it has other bytes."""
+
+
 class Away(OSError):
     """Neither the store nor the server answered within `patience_s`."""
 
@@ -101,7 +105,7 @@ class Remote:
     def put(self, address: Callable[[], Optional[str]], name: str, body: Body, signed: Optional[Dict[str, str]] = None) -> str:
         """Send a file or a part of it; returns its ETag. `address` gives a fresh signed address; None: through the server.
 
-        `signed`: headers that are part of the address's signature.
+        `signed`: headers that are part of the address's signature. Raises: Denied, Stale, Absent, Exists, Away.
         """
         denied = 0
 
@@ -117,7 +121,7 @@ class Remote:
                 self._conditional = False  # the store does not support conditional writes
                 raise http.client.HTTPException("once more, without a condition")
             if status == 412:
-                return etag  # it exists: an earlier try succeeded, and its answer was lost
+                raise Exists(f"{name} exists")
             if status == 400 and b"<Code>BadDigest</Code>" in data:
                 raise http.client.HTTPException("damaged on its way")
             if status == 403 and url is not None:
@@ -155,7 +159,7 @@ class Remote:
         self._trying(f"read {name}", once)
 
     def _trying(self, what: str, once: Callable[[], _Answer]) -> _Answer:
-        """Retry `once` until it succeeds. Raises: Denied, Stale, Absent at once; Away when `patience_s` is over."""
+        """Retry `once` until it succeeds. Raises: Denied, Stale, Absent, Exists at once; Away when `patience_s` is over."""
         began_s, pause_s, told = time.monotonic(), _BACKOFF_S, False
         while True:
             try:
@@ -163,7 +167,7 @@ class Remote:
                 if told:
                     self.waiting("")
                 return answer
-            except (Denied, Stale, Absent):
+            except (Denied, Stale, Absent, Exists):
                 raise
             except (OSError, http.client.HTTPException, ValueError) as error:
                 now_s = time.monotonic()

@@ -8,12 +8,14 @@ import click
 
 from trainmaster import backup as copies
 from trainmaster.cli.render import human
+from trainmaster.cli.render.output import Output
 from trainmaster.cli.session import Session, offline
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
 from trainmaster.live_processes import PROCESSES, alive
 from trainmaster.locks import hold
 
+_NAMED_MAX = 5
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
@@ -35,7 +37,12 @@ def backup(session: Session, folder: Path, blobs: bool) -> None:
     out.data(f"copied {home.root} to {target}: {human.size(size)}")
     for name in made.damaged:
         out.note(f"left out: {name} is damaged; see tm doctor")
-    if made.left_bytes:
+    _note_missing(out, made.missing)
+    if made.store is not None:
+        out.note(f"left out: checkpoints, artifacts and code, which are in {made.store}: back it up with its own tools")
+    elif made.left_bytes is None:
+        out.note(f"left out: checkpoints, artifacts and code (how much is unknown: {home.blobs} cannot be read)")
+    elif made.left_bytes:
         out.note(f"left out: {human.size(made.left_bytes)} of checkpoints, artifacts and code; with them: tm backup --blobs")
     anew = f"tm restore {shlex.quote(str(target))}"
     out.note(f"keep it like a password: it holds the server's tokens\nto restore it into an empty home: {anew}")
@@ -60,7 +67,26 @@ def restore(session: Session, folder: Path) -> None:
     if made.live:
         count = human.plural(len(made.live), "attempt")
         out.note(f"{count} ran at that time and are lost: their jobs restart from their last checkpoints")
-    if not made.blobs:
+    _note_missing(out, made.missing)
+    if made.damaged:
+        count = human.plural(len(made.damaged), "file")
+        out.note(f"missing in the backup, or not as written: {count} of the store: {_some(made.damaged)}")
+        out.note("with their jobs, after tm up: tm storage verify")
+    if not made.verified:
+        out.note("an earlier version made the backup, without digests of the store's files; after tm up: tm storage verify")
+    if made.store is not None:
+        out.note(f"checkpoints, artifacts and code are not included: they were in {made.store}")
+        out.note("if they were lost, too, copy them back there before tm up")
+    elif not made.blobs:
         out.note("checkpoints, artifacts and code are not included")
         out.note(f"unless the store is elsewhere, copy them back before tm up: {home.blobs}")
     out.note(f"never start the server in {made.origin} again: both would run the same jobs\nnext: tm up")
+
+
+def _note_missing(out: Output, parts: tuple[str, ...]) -> None:
+    if parts:
+        out.note(f"the log names {human.plural(len(parts), 'checkpoint part')} that the copy does not have: {_some(parts)}")
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
