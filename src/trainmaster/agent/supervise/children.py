@@ -139,6 +139,9 @@ class Children:
             beside = [*self._roles, *self._commands]
             self._leftovers = Leftovers(self._start.launch, self._ranks, beside, self._outbox, now_s)
             _mark_stopped(beside)  # from here on they end because the ranks have ended
+            if self._execs is not None:  # a shell that ignores SIGTERM must not hold the attempt's resources
+                self._stopping.terminate(self._execs.processes())
+                self._execs.hang_up(now_s)
         rest = self._leftovers
         if not rest.swept and now_s >= rest.check_s and not (self.well and not self._stopping.active and rest.may_save(now_s)):
             rest.swept = True

@@ -11,7 +11,7 @@ from trainmaster.wire.processes import start_ticks
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Optional, Sequence
+    from typing import AbstractSet, Optional, Sequence
 
     from trainmaster.agent.processes.process_tree import File, Process
 else:
@@ -48,9 +48,9 @@ class Stopping:
             self.terminate()
         self.step(now_s)
 
-    def terminate(self) -> None:
-        """Send SIGTERM to every process that has not had it from us."""
-        running = [(pid, start_ticks(pid)) for pid in descendants(os.getpid())]
+    def terminate(self, among: Optional[AbstractSet[int]] = None) -> None:
+        """Send SIGTERM to every process (of `among`, if given) that has not had it from us."""
+        running = [(pid, start_ticks(pid)) for pid in descendants(os.getpid()) if among is None or pid in among]
         new = [process for process in running if process[1] is not None and process not in self._terminated]
         self.opened.update(open_for_writing([pid for pid, _ in new]))
         for pid, _ in new:
