@@ -15,12 +15,18 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from launches import launch
+from launches import launch, write
 from waiting import deadline
 
 from trainmaster.agent.files.globs import signature
 from trainmaster.agent.files.stage import Check, Content, Raced, Source, stage
+from trainmaster.agent.launch.start import Startup
+from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.processes.wakeup import Wake
+from trainmaster.agent.supervise.scans import CheckpointScans
 from trainmaster.agent.transport import multipart
+from trainmaster.agent.transport.delivery import Delivery
+from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.agent.transport.upload import Uploader
 from trainmaster.blobs import transfers
 from trainmaster.server.http import bodies
@@ -141,6 +147,8 @@ class Node:
         self.launch = launch(root, server_url=far.url, remote=True)
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.uploader = Uploader(self.launch, lambda kind, fields: self.told.append((kind, fields)) if kind else None)
+        self.settled: list[tuple[str, bool]] = []
+        self.uploader.settled = lambda id, error: self.settled.append((id, error is None))
         self.written = root / "written"
         self.written.mkdir()
         (self.written / "weights.bin").write_bytes(os.urandom(5 * PART + 7))
@@ -185,7 +193,7 @@ def test_a_large_file_is_on_its_way_before_it_is_digested_and_committed_after(tm
     node.idle()
     assert far.objects == {WEIGHTS: data}
     assert far.committed == ["checkpoints/digits-1/0001-s1/n0"]
-    assert node.told == [("staged", fields)]
+    assert (node.told, node.settled) == ([("staged", fields)], [("0001-s1", True)])
     assert far.names == {"u0": WEIGHTS}  # sent once
     assert 1 < far.most <= multipart._AT_ONCE
 
@@ -235,8 +243,23 @@ def test_a_store_that_refuses_a_part_sent_ahead_gets_no_manifest(tmp_path: Path,
     node.uploader.put("staged", node.stage(ahead))
     node.idle()
     assert (far.objects, far.parts, far.committed) == ({}, {}, [])
-    assert [kind for kind, _ in node.told] == ["not_kept"]
+    assert ([kind for kind, _ in node.told], node.settled) == (["not_kept"], [("0001-s1", False)])
     assert not Path(node.launch["checkpoint_store"], "0001-s1", "n0").exists()
+
+
+@pytest.mark.parametrize("status", [0, 403])
+def test_where_a_restart_begins_is_told_by_the_end_of_an_upload(tmp_path: Path, far: Far, status: int) -> None:
+    far.fault = lambda number: status
+    start = Startup(str(tmp_path), launch(tmp_path, server_url=far.url, remote=True), Wake())
+    delivery = Delivery(start.launch, start.wake)
+    scans = CheckpointScans(start, Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))), delivery)
+    place = write(tmp_path / "ck" / "one-5" / "weights.bin", "x").parent
+    scans.take(0, {"t": "c", "step": 5, "directory": str(place), "ranks": "one"})
+    deadline(lambda: delivery.idle, "the upload to end")
+    assert scans._collector is not None
+    assert scans._collector.unstored.begins == ("from the beginning" if status else "at step 5")
+    told = [fields["text"] for kind, fields in delivery.results if kind == "warned" and fields["text"]]
+    assert ["a restart begins from the beginning" in text for text in told] == ([True] if status else [])
 
 
 def test_small_files_wait_until_they_are_staged(tmp_path: Path, far: Far) -> None:

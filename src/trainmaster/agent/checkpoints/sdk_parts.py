@@ -90,7 +90,7 @@ class SdkParts:
             name = f"of step {written.step}"
             try:
                 staged.append(self._with_retries(written))
-                self._unstored.stored(name, written.step)
+                self._unstored.staged(staged[-1]["id"], name, written.step)
                 self._done_with(written, None)
             except stage.Raced:
                 self._unstored.lost(name, "it was changed after its block had ended")

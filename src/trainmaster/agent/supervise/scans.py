@@ -145,6 +145,7 @@ class CheckpointScans:
         collector.unstored.tell = lambda text: self._delivery.warn("checkpoint", text)
         collector.unstored.lost = lambda name, why: self._delivery.not_kept("checkpoint", name, why)
         collector.start_early = self._delivery.start_early
+        self._delivery.settled = collector.unstored.settled
         return collector
 
     def _staged(self, parts: list[dict[str, Any]]) -> None:
