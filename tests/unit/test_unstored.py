@@ -304,8 +304,25 @@ def test_an_sdk_checkpoint_that_cannot_be_staged_does_not_keep_later_ones(
         staged += [one["id"] for one in parts.written(0, step, directory, "one")]
         assert (tmp_path / "ck" / "one-2").exists() == (step == 2)
     assert staged == ["0001-s1", "0001-s3"]
-    why = f"[Errno {number}] {os.strerror(number)}; its files stay in {tmp_path}/ck/one-2"
+    why = f"[Errno {number}] {os.strerror(number)}; its files stay in {tmp_path}/ck/one-2 at least until a later checkpoint is stored"
     assert lost == [("of step 2", why)]
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_files_that_are_said_to_stay_do_until_a_later_checkpoint_is_stored(
+    tmp_path: Path, remote: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were removed when the next checkpoint could not be staged either, or was empty: the only copy was lost."""
+    parts = SdkParts(launch(tmp_path, remote=remote), lambda _: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "stage", failing(errno.EACCES))
+        for step in (1, 2):
+            assert parts.written(0, step, written(tmp_path, step), "one") == []
+        (tmp_path / "ck" / "one-3").mkdir()
+        assert parts.written(0, 3, str(tmp_path / "ck" / "one-3"), "one") == []
+        assert sorted(os.listdir(tmp_path / "ck")) == ["one-1", "one-2"]
+    assert [one["step"] for one in parts.written(0, 4, written(tmp_path, 4), "one")] == [4]
+    assert sorted(os.listdir(tmp_path / "ck")) == (["one-1", "one-2"] if remote else [])
 
 
 def test_an_sdk_checkpoint_waits_for_room_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
