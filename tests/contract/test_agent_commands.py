@@ -43,3 +43,26 @@ def test_a_command_ends_with_the_ranks(tmp_path: Path, terminal: Any, more: str,
         told = deadline(lambda: over(server), "how it ended")
     assert told == {"exit_code": None, "signal": number, "error": None, "with_attempt": True}
     assert [(rank["exit_code"], rank["stopped_by_us"]) for rank in record["ranks"]] == [(0, True)]
+
+
+HALF = "(echo half; echo > half; exec sleep 60) > model_40.txt"
+DIES = "trap '' TERM; while [ ! -e go ]; do sleep 0.02; done; sleep 0.5; exec > model_40.txt; echo half; exec sleep 60"
+
+
+@pytest.mark.parametrize("beside", ["command", "role"])
+@pytest.mark.parametrize("line", [HALF, DIES], ids=["open when it is told to end", "opened after that, and killed"])
+def test_what_was_being_written_beside_the_ranks_may_be_cut_short(tmp_path: Path, beside: str, line: str) -> None:
+    """Every rank succeeded, so all that matched counted as complete: also what a command was still copying."""
+    argv = ["sh", "-c", f"echo > begun; {line}"]
+    roles = [{"name": "copier", "command": argv, "shell": False, "devices": None, "cpus": 1.0}] if beside == "role" else []
+    with sync_server(tmp_path / "api.sock") as server:
+        waits = f"echo ready; while [ ! -e {'half' if line == HALF else 'begun'} ]; do sleep 0.05; done; touch go"
+        orders: dict[str, Any] = {"checkpoint_path": "model_*.txt", "roles": roles, "grace_s": 2.0}
+        with agent(tmp_path / "a", waits, server_socket=str(tmp_path / "api.sock"), credential="", **orders) as it:
+            it.printed("ready")
+            if beside == "command":
+                server.give(KEY, {"order": "exec", "id": "e1", "command": argv, "stdin": False})
+            record = it.ended()
+    assert [(rank["exit_code"], rank["stopped_by_us"]) for rank in record["ranks"]] == [(0, False)]
+    texts = [one["text"] for one in record["warned"] if one["topic"] == "checkpoint"]
+    assert (record["staged"], ["what wrote it ended before it was seen closed" in text for text in texts]) == ([], [True])

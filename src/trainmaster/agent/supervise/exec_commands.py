@@ -20,7 +20,7 @@ from trainmaster.wire import names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Any, Optional
+    from typing import Any, Callable, Optional
 
     from trainmaster.agent.launch.start import Startup
     from trainmaster.agent.processes.rank import Rank
@@ -60,9 +60,10 @@ class Exec:
 class ExecCommands:
     """All commands of this attempt on this node, by id. An order that arrives again starts nothing again."""
 
-    def __init__(self, start: Startup) -> None:
+    def __init__(self, start: Startup, note: Callable[[list[int]], None]) -> None:
         self._start = start
         self._launch = start.launch
+        self._note = note  # called with processes that are about to be killed because the ranks have ended
         self._known: dict[str, Exec] = {}
 
     @property
@@ -95,6 +96,8 @@ class ExecCommands:
                 self._end(one)
             elif one.kill_s is not None and now_s >= one.kill_s:
                 one.kill_s = now_s + _GRACE_S
+                if not any(rank.running for rank in self._start.ranks):
+                    self._note(self._tree(child.pid))
                 self._signal(child.pid, signal.SIGKILL)
 
     @property

@@ -181,7 +181,8 @@ class Attempt:
     def _store_rest(self) -> None:
         """Scan for checkpoints once more and keep the artifacts, until the time limit or the end of a grace period."""
         began_s = time.monotonic()
-        self._store_worker.finish(self._children.well, self._children.none_was_killed(), self._children.stopped_well)
+        children = self._children
+        self._store_worker.finish(children.well, children.none_was_killed(), children.stopped_well, children.opened)
         while not self._store_worker.idle:
             now_s = time.monotonic()
             self._take_orders(now_s)

@@ -87,16 +87,16 @@ class CheckpointScans:
             self._staged(self._collector.scan(self._progress.step_at, True, open_files.keys(), complete))
         self._warn_elsewhere()
 
-    def last_scan(self, well: bool, stopped: Optional[dict[File, set[Process]]]) -> None:
+    def last_scan(self, well: bool, stopped: bool, opened: dict[File, set[Process]]) -> None:
         """Scan when every rank has ended. `well`: all have succeeded, and none of their processes had to be killed.
 
-        `stopped`: see `Children.stopped_well`.
+        `stopped`, `opened`: see `Children.stopped_well` and `Children.opened`.
         """
         assert self._collector is not None
         observations = self._collector.observations
-        if well or stopped is not None:
-            observations.abandoned.end(stopped)
-            observations.finished, observations.stopped = self._peers.ended_well, stopped is not None
+        if well or stopped:
+            observations.abandoned.end(opened, stopped)
+            observations.finished, observations.stopped = self._peers.ended_well, stopped
         elsewhere, complete = self._peers.open()
         self._staged(self._collector.scan(self._progress.step_at, False, elsewhere.keys(), complete))
         self._collector.report_unfinished()
