@@ -77,6 +77,8 @@ def test_a_whole_checkpoint_that_could_not_be_stored_is_used_and_stored_later(
     assert tree(tmp_path / "work") == {"out/ck-10": "ten", "out/ck-20": "twenty"}
     made, told = collector(again)
     assert (look(made), told) == ([("0002-00001", 20)], [""])
+    assert Path(f"{orders['work']}.unstored.json").exists()  # until the report is durable: who was killed now has told nobody
+    made.unstored.reported("0002-00001")
     assert not Path(f"{orders['work']}.unstored.json").exists()
 
 
@@ -122,6 +124,16 @@ def test_a_note_of_an_older_agent_does_not_make_a_step_exact(tmp_path: Path, mon
     assert restore({**orders, "attempt": 2}).marks() == {"approximate": True}
 
 
+def test_a_report_of_one_takes_back_nothing_that_was_said_of_a_later_one(tmp_path: Path) -> None:
+    """A look finds step 10 and a cut-short step 20; the main loop reports step 10 after that."""
+    made, told = collector(launch(tmp_path, checkpoint_path="out/ck-*"))
+    write(tmp_path / "work" / "out" / "ck-10", "ten")
+    look(made)
+    made.unstored.missed("out/ck-20", "it is cut short")
+    made.unstored.reported("0001-00001")
+    assert told == ["checkpoint out/ck-20 is not in the store: it is cut short; a restart begins at step 10"]
+
+
 @pytest.mark.parametrize("error", [None, OSError("the store refused it")])
 def test_with_a_remote_store_the_end_of_the_upload_decides(tmp_path: Path, error: OSError | None) -> None:
     """"A restart begins at step 10" of one that only this node's cache had; after the refusal no restart used its file."""
@@ -136,10 +148,13 @@ def test_with_a_remote_store_the_end_of_the_upload_decides(tmp_path: Path, error
     left = unstored.find_unstored(again)  # type: ignore[arg-type]
     assert left is not None
     assert left.key == "out/ck-10"
-    made.unstored.settled("0001-00001", error)
+    if error is None:
+        made.unstored.reported("0001-00001")
+    else:
+        made.unstored.not_uploaded("0001-00001", error)
     made.unstored.missed("out/ck-20", "it is cut short")
     if error is None:
-        assert told[1:] == ["", text]
+        assert told[1:] == [text]
         assert unstored.find_unstored(again) is None  # type: ignore[arg-type]
         return
     refused = f"checkpoint out/ck-10 is not in the store: {error}; a restart begins at step 10 if it is on this node again"
@@ -159,12 +174,12 @@ def test_an_upload_that_ends_says_nothing_of_a_later_checkpoint(tmp_path: Path, 
         write(tmp_path / "work" / "out" / "ck-30", "some")
         look(made)
     for id in ("0001-00001", "0001-00002"):
-        made.unstored.settled(id, None)
+        made.unstored.reported(id)
     text = "checkpoint out/ck-30 is not in the store: [Errno 28] No space left on device; a restart begins at step 30"
     assert told == [f"{text} if it is on this node again"]
     assert unstored.find_unstored({**orders, "attempt": 2}).key == "out/ck-30"  # type: ignore[union-attr,typeddict-item]
     assert look(made, 1) == [("0001-00003", 30)]
-    made.unstored.settled("0001-00003", None)
+    made.unstored.reported("0001-00003")
     assert (told[1:], made.unstored.begins) == ([""], "at step 30")
     assert unstored.find_unstored({**orders, "attempt": 2}) is None  # type: ignore[typeddict-item]
 

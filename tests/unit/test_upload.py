@@ -147,8 +147,8 @@ class Node:
         self.launch = launch(root, server_url=far.url, remote=True)
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.uploader = Uploader(self.launch, lambda kind, fields: self.told.append((kind, fields)) if kind else None)
-        self.settled: list[tuple[str, bool]] = []
-        self.uploader.settled = lambda id, error: self.settled.append((id, error is None))
+        self.failed: list[str] = []
+        self.uploader.failed = lambda id, error: self.failed.append(id)
         self.written = root / "written"
         self.written.mkdir()
         (self.written / "weights.bin").write_bytes(os.urandom(5 * PART + 7))
@@ -193,7 +193,7 @@ def test_a_large_file_is_on_its_way_before_it_is_digested_and_committed_after(tm
     node.idle()
     assert far.objects == {WEIGHTS: data}
     assert far.committed == ["checkpoints/digits-1/0001-s1/n0"]
-    assert (node.told, node.settled) == ([("staged", fields)], [("0001-s1", True)])
+    assert (node.told, node.failed) == ([("staged", fields)], [])
     assert far.names == {"u0": WEIGHTS}  # sent once
     assert 1 < far.most <= multipart._AT_ONCE
 
@@ -243,7 +243,7 @@ def test_a_store_that_refuses_a_part_sent_ahead_gets_no_manifest(tmp_path: Path,
     node.uploader.put("staged", node.stage(ahead))
     node.idle()
     assert (far.objects, far.parts, far.committed) == ({}, {}, [])
-    assert ([kind for kind, _ in node.told], node.settled) == (["not_kept"], [("0001-s1", False)])
+    assert ([kind for kind, _ in node.told], node.failed) == (["not_kept"], ["0001-s1"])
     assert not Path(node.launch["checkpoint_store"], "0001-s1", "n0").exists()
 
 
@@ -256,6 +256,8 @@ def test_where_a_restart_begins_is_told_by_the_end_of_an_upload(tmp_path: Path, 
     place = write(tmp_path / "ck" / "one-5" / "weights.bin", "x").parent
     scans.take(0, {"t": "c", "step": 5, "directory": str(place), "ranks": "one"})
     deadline(lambda: delivery.idle, "the upload to end")
+    for id in [fields["id"] for kind, fields in delivery.results if kind == "staged"]:
+        scans.reported(id)
     assert scans._collector is not None
     assert scans._collector.unstored.begins == ("from the beginning" if status else "at step 5")
     told = [fields["text"] for kind, fields in delivery.results if kind == "warned" and fields["text"]]

@@ -52,23 +52,24 @@ class Unstored:
     """Reports of one agent about checkpoints that are not in the store.
 
     `tell` gets a text, or "" when it is no longer true. `lost` gets the name of a checkpoint that never will be stored, and
-    the reason. `settled` is called by the thread that uploads, all else by the one that stages.
+    the reason. The main loop calls `reported`, the thread that uploads `not_uploaded`, and the thread that stages all else.
     """
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._lock = RLock()
         self._since: Dict[str, float] = {}  # when each checkpoint that is not stored was first seen
-        self._uploads: Dict[str, _Complete] = {}  # by id: staged, and not yet in the remote store
-        self._noted_ns = self._refused_ns = 0  # of the last one that was noted, and of the last that could not be stored
+        self._staged: Dict[str, _Complete] = {}  # by id: not yet reported as stored
+        self._noted_ns = self._said_ns = 0  # of the last one that was noted, and of what is said
         self._said: Optional[str] = "" if launch["attempt"] == 1 else None  # None: an earlier report may still be shown
         self.begins = "from the beginning"  # where a restart would begin
         self.tell: Callable[[str], None] = lambda text: None
         self.lost: Callable[[str, str], None] = lambda name, why: None
 
-    def missed(self, name: str, why: str) -> None:
-        """Report that it is not in the store."""
+    def missed(self, name: str, why: str, at_ns: Optional[int] = None) -> None:
+        """Report that it is not in the store. `at_ns`: when it was complete; None: it is now, or is not yet."""
         with self._lock:
+            self._said_ns = time.monotonic_ns() if at_ns is None else at_ns
             self._say(f"checkpoint {printable(name)} is not in the store: {printable(why)}; a restart begins {self.begins}")
 
     def _say(self, text: str) -> None:
@@ -80,9 +81,7 @@ class Unstored:
         """It is complete, and could not be stored."""
         sys.stderr.write(f"checkpoint {printable(candidate.key)} could not be staged: {error}\n")
         with self._lock:
-            one = _Complete(candidate.key, step, candidate.step is None)
-            self._refused_ns = one.at_ns
-            self._note(one, candidate)
+            self._note(_Complete(candidate.key, step, candidate.step is None), candidate)
             self.missed(candidate.key, str(error))
 
     def waits(self, key: str, why: str, now: bool = False) -> None:
@@ -96,32 +95,40 @@ class Unstored:
         self._since.pop(key, None)
         with self._lock:
             one = _Complete(key, step, candidate is not None and candidate.step is None)
+            self._staged[id] = one
             if not self._launch.get("remote"):
                 self._stored(one)
-                return
-            self._uploads[id] = one
-            if candidate is not None:
+            elif candidate is not None:
                 self._note(one, candidate, id)
 
-    def settled(self, id: str, error: Optional[Exception]) -> None:
-        """Its upload has ended; `error`: the store does not have it."""
+    def reported(self, id: str) -> None:
+        """It is in the store, and the report of it is durable: a note is not needed any more."""
         with self._lock:
-            one = self._uploads.pop(id, None)
-            if one is None:
-                return
-            self._uploads = {other: each for other, each in self._uploads.items() if each.at_ns > one.at_ns}
-            if error is None:
+            one = self._settled(id)
+            if one is not None:
                 self._stored(one)
-                return
-            self._refused_ns = max(self._refused_ns, one.at_ns)
-            self.missed(one.key, str(error) or type(error).__name__)
+                if one.at_ns >= self._noted_ns:
+                    forget(self._launch)
+
+    def not_uploaded(self, id: str, error: Exception) -> None:
+        """The remote store does not have it."""
+        with self._lock:
+            one = self._settled(id)
+            if one is not None:
+                self.missed(one.key, str(error) or type(error).__name__, one.at_ns)
+
+    def _settled(self, id: str) -> Optional[_Complete]:
+        """Which one it is, unless that is settled. Those before it are settled too, or were dropped."""
+        one = self._staged.get(id)
+        if one is not None:
+            self._staged = {other: each for other, each in self._staged.items() if each.at_ns > one.at_ns}
+        return one
 
     def _stored(self, one: _Complete) -> None:
-        """It is in the store, and the newest checkpoint there. A later one may be noted, or be reported as refused."""
+        """It is in the store, and the newest checkpoint there. A later one may be noted, or be reported as missing."""
         if one.at_ns >= self._noted_ns:
             self.begins = one.begins
-            forget(self._launch)
-        if one.at_ns >= self._refused_ns:
+        if one.at_ns >= self._said_ns:
             self._say("")
 
     def gone(self, keys: AbstractSet[str]) -> None:

@@ -28,7 +28,7 @@ _CLOCK_MOVED_S = 1.0  # it was set: a slow correction changes both clocks
 class CheckpointScans:
     """The checkpoints of one agent.
 
-    The main loop asks what is due. All else is called in the store's thread.
+    The main loop asks what is due, and tells what is reported. All else is called in the store's thread.
     """
 
     def __init__(self, start: Startup, progress: Progress, delivery: Delivery) -> None:
@@ -111,6 +111,11 @@ class CheckpointScans:
         ranks = str(message.get("ranks") or "one")
         self._staged(self._collector.sdk_checkpoint(rank, message.get("step"), message["directory"], ranks))
 
+    def reported(self, id: str) -> None:
+        """A checkpoint is in the store, and its report is durable."""
+        if self._collector is not None:
+            self._collector.unstored.reported(id)
+
     def warn_overlooked(self, ended: Optional[bool]) -> None:
         """Warn if checkpoints are saved where nothing collects them. `ended`: whether it succeeded; None while it runs."""
         if self._overlooked is None:
@@ -145,7 +150,7 @@ class CheckpointScans:
         collector.unstored.tell = lambda text: self._delivery.warn("checkpoint", text)
         collector.unstored.lost = lambda name, why: self._delivery.not_kept("checkpoint", name, why)
         collector.start_early = self._delivery.start_early
-        self._delivery.settled = collector.unstored.settled
+        self._delivery.failed = collector.unstored.not_uploaded
         return collector
 
     def _staged(self, parts: list[dict[str, Any]]) -> None:

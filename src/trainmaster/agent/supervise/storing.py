@@ -77,6 +77,12 @@ class StoreWorker:
         """Stop to collect: the directories no longer belong to this attempt."""
         self._given_up = True
 
+    def reported(self, kind: str, reports: list[dict[str, Any]]) -> None:
+        """These results are durably reported."""
+        if kind == "staged":
+            for report in reports:
+                self._scans.reported(report["id"])
+
     @property
     def results(self) -> deque[tuple[str, dict[str, Any]]]:
         """("staged" | "kept" | "not_kept" | "warned", fields); the caller takes them."""

@@ -29,7 +29,7 @@ class Delivery:
         self._uploader: Optional[Uploader] = None
         self._problem = ""  # the one that is reported
         self.results: deque[tuple[str, dict[str, Any]]] = deque()
-        self.settled: Callable[[str, Optional[Exception]], None] = lambda id, error: None  # see `Uploader`
+        self.failed: Callable[[str, Exception], None] = lambda id, error: None  # see `Uploader`
 
     @property
     def idle(self) -> bool:
@@ -72,7 +72,7 @@ class Delivery:
             from trainmaster.agent.transport.upload import Uploader  # noqa: PLC0415 - HTTP: only for a remote store
 
             self._uploader = Uploader(self._launch, self._uploaded)
-            self._uploader.settled = lambda id, error: self.settled(id, error)
+            self._uploader.failed = lambda id, error: self.failed(id, error)
         return self._uploader
 
     def _uploaded(self, kind: str, fields: dict[str, Any]) -> None:

@@ -55,7 +55,7 @@ class Uploader:
         self._working = False
         self._thread: Optional[threading.Thread] = None
         self._early: Optional[EarlyUpload] = None  # being staged and uploaded at the same time
-        self.settled: Callable[[str, Optional[Exception]], None] = lambda id, error: None  # a checkpoint's upload has ended
+        self.failed: Callable[[str, Exception], None] = lambda id, error: None  # called with the id of a checkpoint
         self.dropped = 0  # checkpoints replaced by newer ones
 
     @property
@@ -133,19 +133,14 @@ class Uploader:
                 self._checkpoint(one.fields, sender)
             else:
                 self._artifact(one.fields, sender)
+            self._done(one.kind, one.fields)
         except (OSError, ValueError, KeyError) as error:
             sys.stderr.write(f"{one.what} {one.name} was not brought to the store: {error}\n")
             self._discard(one)
             if not isinstance(error, Stale):  # then the server accepts no report either
                 self._done("not_kept", {"what": one.what, "name": one.name, "why": str(error) or type(error).__name__})
-            self._settle(one, error)
-            return
-        self._done(one.kind, one.fields)
-        self._settle(one, None)
-
-    def _settle(self, one: _Waiting, error: Optional[Exception]) -> None:
-        if one.kind == "staged":
-            self.settled(one.fields["id"], error)
+            if one.kind == "staged":
+                self.failed(one.fields["id"], error)
 
     def _waits(self, text: str) -> None:
         """The store is unreachable for long, or ("") answers again."""
