@@ -30,6 +30,7 @@ from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.agent.transport.upload import Uploader
 from trainmaster.blobs import transfers
 from trainmaster.server.http import bodies
+from trainmaster.wire.names import part_stored
 
 MIB = 1024 * 1024
 PART = 8 * MIB
@@ -245,6 +246,44 @@ def test_a_store_that_refuses_a_part_sent_ahead_gets_no_manifest(tmp_path: Path,
     assert (far.objects, far.parts, far.committed) == ({}, {}, [])
     assert ([kind for kind, _ in node.told], node.failed) == (["not_kept"], ["0001-s1"])
     assert not Path(node.launch["checkpoint_store"], "0001-s1", "n0").exists()
+
+
+def test_what_is_in_the_store_is_reported_even_if_the_cache_cannot_note_it(tmp_path: Path, far: Far) -> None:
+    """The disk of the node was full: the checkpoint was committed, reported as not kept, and its copy removed."""
+    node = Node(tmp_path, far)
+    fields = node.stage(Check())
+    Path(part_stored(f"{node.launch['checkpoint_store']}/0001-s1/n0")).mkdir()
+    node.uploader.put("staged", fields)
+    node.idle()
+    assert (far.committed, node.told) == (["checkpoints/digits-1/0001-s1/n0"], [("staged", fields)])
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_an_upload_for_which_there_is_no_thread_ends_no_other_upload(
+    tmp_path: Path, far: Far, early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that used up its processes ended the thread that uploads: nothing came into the store any more, and the end
+    of the attempt waited for it for an hour.
+    """
+    node = Node(tmp_path, far)
+    start, full = threading.Thread.start, [True]
+
+    def starts(thread: threading.Thread) -> None:
+        if full[0] and thread.name.startswith("upload_"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    ahead = node.uploader.start_early("0001-s1") if early else None
+    fields = node.stage(ahead or Check())
+    shutil.copytree(f"{node.launch['checkpoint_store']}/0001-s1", f"{node.launch['checkpoint_store']}/0001-s2")
+    node.uploader.put("staged", fields)
+    node.idle()
+    full[0] = False
+    node.uploader.put("staged", {**fields, "id": "0001-s2"})
+    node.idle()
+    why = {"what": "checkpoint", "name": "of step 1", "why": "can't start new thread"}
+    assert node.told == [("not_kept", why), ("staged", {**fields, "id": "0001-s2"})]
 
 
 @pytest.mark.parametrize("status", [0, 403])
