@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import Launch
 
 
-# What the sending of files may raise: errors of I/O, of an answer that is malformed, and of a machine without room for a thread.
+# Sending may fail by I/O, by an answer that is malformed, and on a machine without room for a thread.
 FAILURES = (OSError, ValueError, LookupError, TypeError, RuntimeError)
 _AT_ONCE = 8  # parallel requests of one agent, each with one memory block
 _AHEAD = 8  # more requests that wait for a free thread, so that no thread is idle
