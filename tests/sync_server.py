@@ -1,4 +1,6 @@
-"""A minimal server for agents: `POST /agent/sync` on a Unix socket, with answers and orders set by the test."""
+"""A minimal server for agents on a Unix socket: `POST /agent/sync`, with answers and orders set by the test, and the output
+of commands.
+"""
 
 import http.server
 import json
@@ -22,6 +24,7 @@ class SyncServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         path.unlink(missing_ok=True)
         super().__init__(str(path), _Handler)
         self.requests: list[dict[str, Any]] = []
+        self.outputs: list[dict[str, Any]] = []  # of commands
         self.tokens: set[str | None] = set()
         self.changed = threading.Condition()
         self.orders: dict[str, list[dict[str, Any]]] = {}
@@ -71,6 +74,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server = self.server
+        if self.path != "/agent/sync":
+            server.outputs += [request] if "chunks" in request else []
+            self._answer({"taken": True, "data": "", "ended": True})
+            return
         key = request["key"]
         with server.changed:
             server.requests.append(request)
@@ -85,6 +92,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 "version": self._version(key),
                 "stale": key in server.stale,
             }
+        self._answer(answer)
+
+    def _answer(self, answer: dict[str, Any]) -> None:
         body = json.dumps(answer).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))

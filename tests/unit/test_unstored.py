@@ -77,6 +77,8 @@ def test_a_whole_checkpoint_that_could_not_be_stored_is_used_and_stored_later(
     assert tree(tmp_path / "work") == {"out/ck-10": "ten", "out/ck-20": "twenty"}
     made, told = collector(again)
     assert (look(made), told) == ([("0002-00001", 20)], [""])
+    assert Path(f"{orders['work']}.unstored.json").exists()  # until the report is durable: who was killed now has told nobody
+    made.unstored.reported("0002-00001")
     assert not Path(f"{orders['work']}.unstored.json").exists()
 
 
@@ -120,6 +122,16 @@ def test_a_note_of_an_older_agent_does_not_make_a_step_exact(tmp_path: Path, mon
     note = Path(f"{orders['work']}.unstored.json")
     note.write_text(json.dumps({name: value for name, value in json.loads(note.read_text()).items() if name != "approximate"}))
     assert restore({**orders, "attempt": 2}).marks() == {"approximate": True}
+
+
+def test_a_report_of_one_takes_back_nothing_that_was_said_of_a_later_one(tmp_path: Path) -> None:
+    """A look finds step 10 and a cut-short step 20; the main loop reports step 10 after that."""
+    made, told = collector(launch(tmp_path, checkpoint_path="out/ck-*"))
+    write(tmp_path / "work" / "out" / "ck-10", "ten")
+    look(made)
+    made.unstored.missed("out/ck-20", "it is cut short")
+    made.unstored.reported("0001-00001")
+    assert told == ["checkpoint out/ck-20 is not in the store: it is cut short; a restart begins at step 10"]
 
 
 @pytest.mark.parametrize("why", ["written to", "overtaken", "a later attempt", "another job", "a gang"])
@@ -246,8 +258,25 @@ def test_an_sdk_checkpoint_that_cannot_be_staged_does_not_keep_later_ones(
         staged += [one["id"] for one in parts.written(0, step, directory, "one")]
         assert (tmp_path / "ck" / "one-2").exists() == (step == 2)
     assert staged == ["0001-s1", "0001-s3"]
-    why = f"[Errno {number}] {os.strerror(number)}; its files stay in {tmp_path}/ck/one-2"
+    why = f"[Errno {number}] {os.strerror(number)}; its files stay in {tmp_path}/ck/one-2 at least until a later checkpoint is stored"
     assert lost == [("of step 2", why)]
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_files_that_are_said_to_stay_do_until_a_later_checkpoint_is_stored(
+    tmp_path: Path, remote: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were removed when the next checkpoint could not be staged either, or was empty: the only copy was lost."""
+    parts = SdkParts(launch(tmp_path, remote=remote), lambda _: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(stage, "stage", failing(errno.EACCES))
+        for step in (1, 2):
+            assert parts.written(0, step, written(tmp_path, step), "one") == []
+        (tmp_path / "ck" / "one-3").mkdir()
+        assert parts.written(0, 3, str(tmp_path / "ck" / "one-3"), "one") == []
+        assert sorted(os.listdir(tmp_path / "ck")) == ["one-1", "one-2"]
+    assert [one["step"] for one in parts.written(0, 4, written(tmp_path, 4), "one")] == [4]
+    assert sorted(os.listdir(tmp_path / "ck")) == (["one-1", "one-2"] if remote else [])
 
 
 def test_an_sdk_checkpoint_waits_for_room_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

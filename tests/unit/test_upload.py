@@ -15,15 +15,22 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from launches import launch
+from launches import launch, write
 from waiting import deadline
 
 from trainmaster.agent.files.globs import signature
 from trainmaster.agent.files.stage import Check, Content, Raced, Source, stage
+from trainmaster.agent.launch.start import Startup
+from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.processes.wakeup import Wake
+from trainmaster.agent.supervise.scans import CheckpointScans
 from trainmaster.agent.transport import multipart
+from trainmaster.agent.transport.delivery import Delivery
+from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.agent.transport.upload import Uploader
 from trainmaster.blobs import transfers
 from trainmaster.server.http import bodies
+from trainmaster.wire.names import part_stored
 
 MIB = 1024 * 1024
 PART = 8 * MIB
@@ -144,6 +151,8 @@ class Node:
         self.launch = launch(root, server_url=far.url, remote=True)
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.uploader = Uploader(self.launch, lambda kind, fields: self.told.append((kind, fields)) if kind else None)
+        self.failed: list[str] = []
+        self.uploader.failed = lambda id, error: self.failed.append(id)
         self.written = root / "written"
         self.written.mkdir()
         (self.written / "weights.bin").write_bytes(os.urandom(5 * PART + 7))
@@ -188,7 +197,7 @@ def test_a_large_file_is_on_its_way_before_it_is_digested_and_committed_after(tm
     node.idle()
     assert far.objects == {WEIGHTS: data}
     assert far.committed == ["checkpoints/digits-1/0001-s1/n0"]
-    assert node.told == [("staged", fields)]
+    assert (node.told, node.failed) == ([("staged", fields)], [])
     assert far.names == {"u0": WEIGHTS}  # sent once
     assert 1 < far.most <= multipart._AT_ONCE
 
@@ -238,8 +247,63 @@ def test_a_store_that_refuses_a_part_sent_ahead_gets_no_manifest(tmp_path: Path,
     node.uploader.put("staged", node.stage(ahead))
     node.idle()
     assert (far.objects, far.parts, far.committed) == ({}, {}, [])
-    assert [kind for kind, _ in node.told] == ["not_kept"]
+    assert ([kind for kind, _ in node.told], node.failed) == (["not_kept"], ["0001-s1"])
     assert not Path(node.launch["checkpoint_store"], "0001-s1", "n0").exists()
+
+
+def test_what_is_in_the_store_is_reported_even_if_the_cache_cannot_note_it(tmp_path: Path, far: Far) -> None:
+    """The disk of the node was full: the checkpoint was committed, reported as not kept, and its copy removed."""
+    node = Node(tmp_path, far)
+    fields = node.stage(Check())
+    Path(part_stored(f"{node.launch['checkpoint_store']}/0001-s1/n0")).mkdir()
+    node.uploader.put("staged", fields)
+    node.idle()
+    assert (far.committed, node.told) == (["checkpoints/digits-1/0001-s1/n0"], [("staged", fields)])
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_an_upload_for_which_there_is_no_thread_ends_no_other_upload(
+    tmp_path: Path, far: Far, early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that used up its processes ended the thread that uploads: nothing came into the store any more, and the end
+    of the attempt waited for it for an hour.
+    """
+    node = Node(tmp_path, far)
+    start, full = threading.Thread.start, [True]
+
+    def starts(thread: threading.Thread) -> None:
+        if full[0] and thread.name.startswith("upload_"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    ahead = node.uploader.start_early("0001-s1") if early else None
+    fields = node.stage(ahead or Check())
+    shutil.copytree(f"{node.launch['checkpoint_store']}/0001-s1", f"{node.launch['checkpoint_store']}/0001-s2")
+    node.uploader.put("staged", fields)
+    node.idle()
+    full[0] = False
+    node.uploader.put("staged", {**fields, "id": "0001-s2"})
+    node.idle()
+    why = {"what": "checkpoint", "name": "of step 1", "why": "can't start new thread"}
+    assert node.told == [("not_kept", why), ("staged", {**fields, "id": "0001-s2"})]
+
+
+@pytest.mark.parametrize("status", [0, 403])
+def test_where_a_restart_begins_is_told_by_the_end_of_an_upload(tmp_path: Path, far: Far, status: int) -> None:
+    far.fault = lambda number: status
+    start = Startup(str(tmp_path), launch(tmp_path, server_url=far.url, remote=True), Wake())
+    delivery = Delivery(start.launch, start.wake)
+    scans = CheckpointScans(start, Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))), delivery)
+    place = write(tmp_path / "ck" / "one-5" / "weights.bin", "x").parent
+    scans.take(0, {"t": "c", "step": 5, "directory": str(place), "ranks": "one"})
+    deadline(lambda: delivery.idle, "the upload to end")
+    for id in [fields["id"] for kind, fields in delivery.results if kind == "staged"]:
+        scans.reported(id)
+    assert scans._collector is not None
+    assert scans._collector.unstored.begins == ("from the beginning" if status else "at step 5")
+    told = [fields["text"] for kind, fields in delivery.results if kind == "warned" and fields["text"]]
+    assert ["a restart begins from the beginning" in text for text in told] == ([True] if status else [])
 
 
 def test_small_files_wait_until_they_are_staged(tmp_path: Path, far: Far) -> None:

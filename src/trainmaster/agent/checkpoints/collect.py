@@ -151,7 +151,7 @@ class Collector:
             return []
         self._counter += 1
         self.observations.commit(candidate)
-        self.unstored.stored(candidate.key, step, candidate.step is None)
+        self.unstored.staged(staged["id"], candidate.key, step, candidate)
         return [staged if step is not None else {**staged, "saved_s": candidate.written_s}]
 
     def _step_of(self, candidate: Candidate, step_at: StepAt) -> Optional[int]:

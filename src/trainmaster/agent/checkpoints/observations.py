@@ -18,11 +18,12 @@ checkpoint before. A candidate must be unchanged for much longer in these cases,
 - it is being overwritten, and some file is still the old one (likewise).
 
 After all ranks have succeeded, and no process of theirs had to be killed, nothing writes any more: every candidate is
-complete. If they were stopped, and all exited 0 in the grace period, this is so except for what was open when they were told
-to, and for several files of which nothing says yet that they are all. After any other end no new evidence comes from scans: a
-candidate counts if two scans before the end saw it equal and closed and it has not changed since, or by renames and format
-proofs. A file that is certainly torn is never complete, nor is an empty one. A copy is dropped if its source changed while it
-was copied. A lost race costs a copy, but it never produces a wrong checkpoint.
+complete, except for what a role or a command beside them had open when it was told to end. If they were stopped, and all
+exited 0 in the grace period, this is so except for what was open when they were told to, and for several files of which
+nothing says yet that they are all. After any other end no new evidence comes from scans: a candidate counts if two scans
+before the end saw it equal and closed and it has not changed since, or by renames and format proofs. A file that is certainly
+torn is never complete, nor is an empty one. A copy is dropped if its source changed while it was copied. A lost race costs a
+copy, but it never produces a wrong checkpoint.
 """
 
 from __future__ import annotations
@@ -176,10 +177,10 @@ class Observations:
         known = self._known.get(candidate.key)
         if known is not None and known.torn == candidate.state:
             return "it is cut short, by its format"
-        if self.finished and not self.stopped:
-            return "it has fewer files than the one before"
         if self._abandoned(candidate):
             return "what wrote it ended before it was seen closed; write it under another name and rename it when it is done"
+        if self.finished and not self.stopped:
+            return "it has fewer files than the one before"
         from trainmaster.agent.checkpoints.pattern_advice import unsettled  # noqa: PLC0415  # loaded with the glob
 
         held = [path for path, signed in candidate.state if signed[:2] in open_files]

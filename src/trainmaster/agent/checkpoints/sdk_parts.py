@@ -1,7 +1,8 @@
 """Checkpoints that ranks write through the SDK: staged as this node's part when every participating rank has written.
 
 With `ranks="all"`, all ranks of a node write into one shared directory per step, so their files are merged by name. The
-directories belong to Trainmaster and are removed after staging.
+directories belong to Trainmaster and are removed after staging. What could not be staged stays until a later one is stored:
+it may be the only copy, and its report names the directory.
 """
 
 import errno
@@ -41,7 +42,7 @@ class SdkParts:
         self, launch: Launch, start_early: Callable[[str], Optional[stage.Check]], unstored: Optional[Unstored] = None
     ) -> None:
         self._launch, self._start_early, self._unstored = launch, start_early, unstored or Unstored(launch)
-        self._left: Optional[str] = None  # directory of the last checkpoint that could not be staged
+        self._left: List[str] = []  # directories of checkpoints that could not be staged, since one was
         self._ranks: Dict[Tuple[Optional[int], str], Set[int]] = {}  # (step, directory) -> ranks that have written
         self._put_off: List[_Written] = []  # complete, but not staged yet because the disk was full
         self._numbers: Dict[Optional[int], int] = {}  # step -> number of its newest checkpoint
@@ -90,31 +91,40 @@ class SdkParts:
             name = f"of step {written.step}"
             try:
                 staged.append(self._with_retries(written))
-                self._unstored.stored(name, written.step)
-                self._done_with(written, None)
+                self._unstored.staged(staged[-1]["id"], name, written.step)
+                self._done_with(written)
+                self._discard_left()
             except stage.Raced:
                 self._unstored.lost(name, "it was changed after its block had ended")
-                self._done_with(written, None)
+                self._done_with(written)
             except _Empty:
                 self._unstored.lost(name, "nothing was written into it: it holds no file with a byte in it")
-                self._done_with(written, None)
+                self._done_with(written)
             except OSError as error:
                 if stage.disk_full(error):
                     self._unstored.missed(name, str(error))
                     return staged
-                stays = f"; its files stay in {printable(written.directory)}" if os.path.isdir(written.directory) else ""
+                place = f"{printable(written.directory)} at least until a later checkpoint is stored"
+                stays = f"; its files stay in {place}" if os.path.isdir(written.directory) else ""
                 self._unstored.lost(name, f"{printable(str(error))}{stays}")
-                self._done_with(written, written.directory)
+                self._done_with(written, keep=True)
         return staged
 
-    def _done_with(self, written: _Written, left: Optional[str]) -> None:
-        """Remove its files, or keep them (`left`) until a later checkpoint is stored or kept."""
+    def _done_with(self, written: _Written, keep: bool = False) -> None:
+        """Remove its files, or keep them."""
         self._numbers[written.step] = self._number(written)
         self._put_off.pop(0)
-        for directory in (self._left, written.directory):
-            if directory is not None and directory != left:
+        if keep:
+            self._left.append(written.directory)
+        else:
+            disks.discard(written.directory)
+
+    def _discard_left(self) -> None:
+        """A later checkpoint is staged. If the store is remote, its upload may still fail: then they stay with the attempt."""
+        if not self._launch.get("remote"):
+            for directory in self._left:
                 disks.discard(directory)
-        self._left = left
+            self._left = []
 
     def _number(self, written: _Written) -> int:
         """Which checkpoint of its step it is. All nodes must give its parts the same number, also if a block of one raised."""

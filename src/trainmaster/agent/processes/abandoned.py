@@ -37,16 +37,15 @@ class Abandoned:
             del self._left[file]
         self._open = open_files
 
-    def end(self, opened: Optional[Mapping[File, AbstractSet[Process]]]) -> None:
-        """Every rank exited 0: by itself, which also says that its savers succeeded, or because it was told to.
+    def end(self, opened: Mapping[File, AbstractSet[Process]], stopped: bool) -> None:
+        """Every rank exited 0: by itself, which also says that its savers succeeded, or because it was `stopped`.
 
-        `opened`: then, what was open at that moment. A program may end in the middle of a save, and exit 0.
+        `opened`: what processes had open when they were told to end. One may end in the middle of a save, and exit 0.
         """
-        if opened is None:
+        if not stopped:
             self._open, self._left = {}, {}
-        else:
-            self._open = {**self._open, **opened}
-            self.look({})
+        self._open = {**self._open, **opened}
+        self.look({})
 
     def has(self, signed: Signature) -> bool:
         """Whether every process that had the file open ended before it was seen closed, and the file is unchanged since."""

@@ -71,7 +71,7 @@ class Children:
         if orders and self._execs is None:
             from trainmaster.agent.supervise.exec_commands import ExecCommands  # noqa: PLC0415 - most jobs never need it
 
-            self._execs = ExecCommands(self._start)
+            self._execs = ExecCommands(self._start, self._stopping.note)
         if self._execs is not None:
             while orders:
                 self._execs.take(orders.pop(0))
@@ -106,10 +106,15 @@ class Children:
         return self._leftovers is None or self._leftovers.ended_by_themselves()
 
     @property
-    def stopped_well(self) -> Optional[dict[File, set[Process]]]:
-        """If every rank exited 0 after a stop, and nothing was killed: what was open for writing when it was told to end."""
+    def stopped_well(self) -> bool:
+        """Whether every rank exited 0 after a stop, and nothing was left at the deadline."""
         exited = all(rank.exit_code == 0 for rank in self._ranks)
-        return self._stopping.opened if exited and not self.well and not self._stopping.killed else None
+        return exited and not self.well and not self._stopping.killed
+
+    @property
+    def opened(self) -> dict[File, set[Process]]:
+        """What processes had open for writing when they were told to end: ranks, and whatever ran beside or after them."""
+        return self._stopping.opened
 
     @property
     def _commands(self) -> list[spawn.Child]:
@@ -139,6 +144,9 @@ class Children:
             beside = [*self._roles, *self._commands]
             self._leftovers = Leftovers(self._start.launch, self._ranks, beside, self._outbox, now_s)
             _mark_stopped(beside)  # from here on they end because the ranks have ended
+            if self._execs is not None:  # a shell that ignores SIGTERM must not hold the attempt's resources
+                self._stopping.terminate(self._execs.processes())
+                self._execs.hang_up(now_s)
         rest = self._leftovers
         if not rest.swept and now_s >= rest.check_s and not (self.well and not self._stopping.active and rest.may_save(now_s)):
             rest.swept = True

@@ -1,7 +1,8 @@
 """Commands that run beside the ranks, inside the attempt: `tm exec`.
 
-The main loop starts them as children of this agent, with the environment and work directory of a rank. So they end with
-the attempt at the latest. Each command has a thread that sends its output to the server (`exec_streams`).
+The main loop starts them as children of this agent, with the environment and work directory of a rank. They end with the
+ranks: an interactive shell ignores SIGTERM, so each is killed soon after, whatever the grace period. Each command has a
+thread that sends its output to the server (`exec_streams`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from trainmaster.wire import names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Any, Optional
+    from typing import Any, Callable, Optional
 
     from trainmaster.agent.launch.start import Startup
     from trainmaster.agent.processes.rank import Rank
@@ -42,7 +43,7 @@ class Exec:
         self.channel = channel
         self.child: Optional[spawn.Child] = None
         self.kill_s: Optional[float] = None  # when SIGKILL is due
-        self.stopping = False
+        self.stopping = False  # because its person asked for it, or is gone
         self.terminal: Optional[int] = None  # our end of its terminal, while it runs
 
     def resize(self, terminal: Terminal) -> None:
@@ -59,9 +60,10 @@ class Exec:
 class ExecCommands:
     """All commands of this attempt on this node, by id. An order that arrives again starts nothing again."""
 
-    def __init__(self, start: Startup) -> None:
+    def __init__(self, start: Startup, note: Callable[[list[int]], None]) -> None:
         self._start = start
         self._launch = start.launch
+        self._note = note  # called with processes that are about to be killed because the ranks have ended
         self._known: dict[str, Exec] = {}
 
     @property
@@ -94,6 +96,8 @@ class ExecCommands:
                 self._end(one)
             elif one.kill_s is not None and now_s >= one.kill_s:
                 one.kill_s = now_s + _GRACE_S
+                if not any(rank.running for rank in self._start.ranks):
+                    self._note(self._tree(child.pid))
                 self._signal(child.pid, signal.SIGKILL)
 
     @property
@@ -101,6 +105,18 @@ class ExecCommands:
         """When `step` has something to do next."""
         due = [one.kill_s for one in self._known.values() if one.kill_s is not None and one.child and one.child.running]
         return min(due) if due else None
+
+    def processes(self) -> set[int]:
+        """All processes of the running commands."""
+        return {pid for child in self.children for pid in self._tree(child.pid)}
+
+    def hang_up(self, now_s: float) -> None:
+        """Every rank has ended, and the commands have got SIGTERM: a terminal gets SIGHUP too, and SIGKILL follows."""
+        for one in self._known.values():
+            if one.child is not None and one.child.running and one.kill_s is None:
+                one.kill_s = now_s + _GRACE_S
+                if one.terminal is not None:
+                    self._signal(one.child.pid, signal.SIGHUP)
 
     def finish(self) -> None:
         """All commands have ended: wait for their last output to be sent."""
@@ -178,10 +194,13 @@ class ExecCommands:
         self._signal(one.child.pid, signal.SIGTERM)
 
     def _signal(self, head: int, number: int) -> None:
+        for pid in self._tree(head):
+            send(pid, number)
+
+    def _tree(self, head: int) -> list[int]:
+        """The processes of a command: its descendants, and what else is in its session."""
         below = {head, *descendants(head)}
-        for pid in descendants(os.getpid()):
-            if pid in below or _session(pid) == head:
-                send(pid, number)
+        return [pid for pid in descendants(os.getpid()) if pid in below or _session(pid) == head]
 
     def _stacks(self, order: dict[str, Any], environment: dict[str, str]) -> list[str]:
         """A shell command that dumps the Python stacks of the ranks. Raises: LookupError, whose text is shown."""

@@ -165,7 +165,9 @@ class Attempt:
             while self._store_worker.results and self._store_worker.results[0][0] == kind:
                 many.append(self._store_worker.results.popleft()[1])
             ends = {"staged": self._end.staged, "kept": self._end.kept, "not_kept": self._end.not_kept}
-            ends[kind] += self._outbox.reports(kind, many)
+            reports = self._outbox.reports(kind, many)
+            ends[kind] += reports
+            self._store_worker.reported(kind, reports)
 
     def _wait_for_peers(self) -> None:
         """Wait while other nodes of the gang may write into the shared directory, which only node 0 scans."""
@@ -181,7 +183,8 @@ class Attempt:
     def _store_rest(self) -> None:
         """Scan for checkpoints once more and keep the artifacts, until the time limit or the end of a grace period."""
         began_s = time.monotonic()
-        self._store_worker.finish(self._children.well, self._children.none_was_killed(), self._children.stopped_well)
+        children = self._children
+        self._store_worker.finish(children.well, children.none_was_killed(), children.stopped_well, children.opened)
         while not self._store_worker.idle:
             now_s = time.monotonic()
             self._take_orders(now_s)

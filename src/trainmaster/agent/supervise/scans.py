@@ -28,7 +28,7 @@ _CLOCK_MOVED_S = 1.0  # it was set: a slow correction changes both clocks
 class CheckpointScans:
     """The checkpoints of one agent.
 
-    The main loop asks what is due. All else is called in the store's thread.
+    The main loop asks what is due, and tells what is reported. All else is called in the store's thread.
     """
 
     def __init__(self, start: Startup, progress: Progress, delivery: Delivery) -> None:
@@ -87,16 +87,16 @@ class CheckpointScans:
             self._staged(self._collector.scan(self._progress.step_at, True, open_files.keys(), complete))
         self._warn_elsewhere()
 
-    def last_scan(self, well: bool, stopped: Optional[dict[File, set[Process]]]) -> None:
+    def last_scan(self, well: bool, stopped: bool, opened: dict[File, set[Process]]) -> None:
         """Scan when every rank has ended. `well`: all have succeeded, and none of their processes had to be killed.
 
-        `stopped`: see `Children.stopped_well`.
+        `stopped`, `opened`: see `Children.stopped_well` and `Children.opened`.
         """
         assert self._collector is not None
         observations = self._collector.observations
-        if well or stopped is not None:
-            observations.abandoned.end(stopped)
-            observations.finished, observations.stopped = self._peers.ended_well, stopped is not None
+        if well or stopped:
+            observations.abandoned.end(opened, stopped)
+            observations.finished, observations.stopped = self._peers.ended_well, stopped
         elsewhere, complete = self._peers.open()
         self._staged(self._collector.scan(self._progress.step_at, False, elsewhere.keys(), complete))
         self._collector.report_unfinished()
@@ -110,6 +110,11 @@ class CheckpointScans:
             self._collector = self._with_reports(Collector(self._start.launch))
         ranks = str(message.get("ranks") or "one")
         self._staged(self._collector.sdk_checkpoint(rank, message.get("step"), message["directory"], ranks))
+
+    def reported(self, id: str) -> None:
+        """A checkpoint is in the store, and its report is durable."""
+        if self._collector is not None:
+            self._collector.unstored.reported(id)
 
     def warn_overlooked(self, ended: Optional[bool]) -> None:
         """Warn if checkpoints are saved where nothing collects them. `ended`: whether it succeeded; None while it runs."""
@@ -145,6 +150,7 @@ class CheckpointScans:
         collector.unstored.tell = lambda text: self._delivery.warn("checkpoint", text)
         collector.unstored.lost = lambda name, why: self._delivery.not_kept("checkpoint", name, why)
         collector.start_early = self._delivery.start_early
+        self._delivery.failed = collector.unstored.not_uploaded
         return collector
 
     def _staged(self, parts: list[dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from trainmaster.wire.processes import start_ticks
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import Optional, Sequence
+    from typing import AbstractSet, Optional, Sequence
 
     from trainmaster.agent.processes.process_tree import File, Process
 else:
@@ -26,7 +26,7 @@ class Stopping:
     def __init__(self, contained: Sequence[str] = ()) -> None:
         self._contained = contained  # cgroups whose processes are all to be ended
         self.deadline_s: Optional[float] = None  # when SIGKILL is due, on the monotonic clock
-        self.opened: dict[File, set[Process]] = {}  # what the processes had open for writing when each got SIGTERM
+        self.opened: dict[File, set[Process]] = {}  # what the processes had open for writing when each got SIGTERM or SIGKILL
         self._terminated: set[tuple[int, Optional[int]]] = set()
         self._killed_s: Optional[float] = None
 
@@ -48,19 +48,25 @@ class Stopping:
             self.terminate()
         self.step(now_s)
 
-    def terminate(self) -> None:
-        """Send SIGTERM to every process that has not had it from us."""
-        running = [(pid, start_ticks(pid)) for pid in descendants(os.getpid())]
+    def terminate(self, among: Optional[AbstractSet[int]] = None) -> None:
+        """Send SIGTERM to every process (of `among`, if given) that has not had it from us."""
+        running = [(pid, start_ticks(pid)) for pid in descendants(os.getpid()) if among is None or pid in among]
         new = [process for process in running if process[1] is not None and process not in self._terminated]
-        self.opened.update(open_for_writing([pid for pid, _ in new]))
+        self.note([pid for pid, _ in new])
         for pid, _ in new:
             send(pid, signal.SIGTERM)
         self._terminated.update(new)
+
+    def note(self, pids: list[int]) -> None:
+        """They are about to be ended: note what they have open for writing."""
+        self.opened.update(open_for_writing(pids))
 
     def step(self, now_s: float) -> None:
         """Send SIGKILL to all that is left, when it is due (again)."""
         due_s = self.due_s
         if due_s is not None and now_s >= due_s:
+            if self._killed_s is None:
+                self.note(descendants(os.getpid()))
             self._killed_s = now_s
             for directory in self._contained:
                 cgroups.kill(directory)

@@ -57,13 +57,15 @@ class StoreWorker:
         elif message.get("t") == "a" and isinstance(message.get("path"), str):
             self._put("artifact", self._keep_one, message)
 
-    def finish(self, well: bool = True, quiet: bool = True, stopped: Optional[dict[File, set[Process]]] = None) -> None:
+    def finish(
+        self, well: bool = True, quiet: bool = True, stopped: bool = False, opened: Optional[dict[File, set[Process]]] = None
+    ) -> None:
         """Every rank has ended: scan once more, and keep the artifacts. `quiet`: no process that they left had to be killed.
 
-        `stopped`: see `Children.stopped_well`.
+        `stopped`, `opened`: see `Children.stopped_well` and `Children.opened`.
         """
         if self._scans.collects:
-            self._put("last", self._scans.last_scan, well and quiet, stopped)
+            self._put("last", self._scans.last_scan, well and quiet, stopped, opened or {})
         if self._scans.may_overlook:
             self._put("overlooked", self._scans.warn_overlooked, well)
         if self._launch["artifacts"]:
@@ -74,6 +76,12 @@ class StoreWorker:
     def give_up(self) -> None:
         """Stop to collect: the directories no longer belong to this attempt."""
         self._given_up = True
+
+    def reported(self, kind: str, reports: list[dict[str, Any]]) -> None:
+        """These results are durably reported."""
+        if kind == "staged":
+            for report in reports:
+                self._scans.reported(report["id"])
 
     @property
     def results(self) -> deque[tuple[str, dict[str, Any]]]:

@@ -9,7 +9,7 @@ from trainmaster.wire.names import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Callable, Optional
 
     from trainmaster.agent.files.stage import Check
     from trainmaster.agent.processes.wakeup import Wake
@@ -29,6 +29,7 @@ class Delivery:
         self._uploader: Optional[Uploader] = None
         self._problem = ""  # the one that is reported
         self.results: deque[tuple[str, dict[str, Any]]] = deque()
+        self.failed: Callable[[str, Exception], None] = lambda id, error: None  # see `Uploader`
 
     @property
     def idle(self) -> bool:
@@ -71,6 +72,7 @@ class Delivery:
             from trainmaster.agent.transport.upload import Uploader  # noqa: PLC0415 - HTTP: only for a remote store
 
             self._uploader = Uploader(self._launch, self._uploaded)
+            self._uploader.failed = lambda id, error: self.failed(id, error)
         return self._uploader
 
     def _uploaded(self, kind: str, fields: dict[str, Any]) -> None:

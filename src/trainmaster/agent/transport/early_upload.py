@@ -9,7 +9,7 @@ import os
 import queue
 
 from trainmaster.agent.files.stage import Check
-from trainmaster.agent.transport.multipart import File, Sender
+from trainmaster.agent.transport.multipart import FAILURES, File, Sender
 from trainmaster.agent.transport.remote_store import Absent
 from trainmaster.wire.names import blob_name
 
@@ -55,7 +55,7 @@ class EarlyUpload(Check):
             try:
                 if wrong is None:
                     self.sender.send([file])
-            except (OSError, ValueError, KeyError) as error:
+            except FAILURES as error:
                 wrong = error
         if wrong is not None or self.fields is None:
             self.sender.abort()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import Launch
 
 
+# Sending may fail by I/O, by an answer that is malformed, and on a machine without room for a thread.
+FAILURES = (OSError, ValueError, LookupError, TypeError, RuntimeError)
 _AT_ONCE = 8  # parallel requests of one agent, each with one memory block
 _AHEAD = 8  # more requests that wait for a free thread, so that no thread is idle
 _BATCH = 64  # files whose addresses are requested together

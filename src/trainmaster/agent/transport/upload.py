@@ -14,7 +14,7 @@ import sys
 import threading
 from collections import deque
 
-from trainmaster.agent.transport.multipart import File, Sender
+from trainmaster.agent.transport.multipart import FAILURES, File, Sender
 from trainmaster.agent.transport.remote_store import Absent, Remote, Stale
 from trainmaster.wire import disks
 from trainmaster.wire.names import MANIFEST, blob_name, part_lock, part_stored, printable, stored_name
@@ -55,6 +55,7 @@ class Uploader:
         self._working = False
         self._thread: Optional[threading.Thread] = None
         self._early: Optional[EarlyUpload] = None  # being staged and uploaded at the same time
+        self.failed: Callable[[str, Exception], None] = lambda id, error: None  # called with the id of a checkpoint
         self.dropped = 0  # checkpoints replaced by newer ones
 
     @property
@@ -86,9 +87,10 @@ class Uploader:
         with self._lock:
             if self._waiting or self._working:
                 return None
-            self._early = EarlyUpload(self._launch, identifier, self._place(identifier), self._prefix(identifier))
-            self._enqueue(self._early)
-            return self._early
+            early = EarlyUpload(self._launch, identifier, self._place(identifier), self._prefix(identifier))
+            self._enqueue(early)
+            self._early = early
+            return early
 
     def staging_ended(self) -> None:
         """Staging is over: an early upload whose checkpoint was not `put` by now has failed to stage."""
@@ -98,10 +100,11 @@ class Uploader:
                 self._early = None
 
     def _enqueue(self, one: Union[_Waiting, EarlyUpload]) -> None:
-        self._waiting.append(one)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="upload", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="upload", daemon=True)
+            thread.start()
+            self._thread = thread  # only one that runs
+        self._waiting.append(one)
         self._lock.notify()
 
     def _run(self) -> None:
@@ -133,11 +136,13 @@ class Uploader:
             else:
                 self._artifact(one.fields, sender)
             self._done(one.kind, one.fields)
-        except (OSError, ValueError, KeyError) as error:
+        except FAILURES as error:
             sys.stderr.write(f"{one.what} {one.name} was not brought to the store: {error}\n")
             self._discard(one)
             if not isinstance(error, Stale):  # then the server accepts no report either
                 self._done("not_kept", {"what": one.what, "name": one.name, "why": str(error) or type(error).__name__})
+            if one.kind == "staged":
+                self.failed(one.fields["id"], error)
 
     def _waits(self, text: str) -> None:
         """The store is unreachable for long, or ("") answers again."""
@@ -197,6 +202,9 @@ class Uploader:
 
 
 def _mark(place: str) -> None:
-    """Record that the store has it, so that the cache may evict it."""
-    with open(part_stored(place), "w"):
-        pass
+    """Record that the store has it, so that the cache may evict it. If that fails, it is in the store nevertheless."""
+    try:
+        with open(part_stored(place), "w"):
+            pass
+    except OSError as error:
+        sys.stderr.write(f"{place} stays in the cache: {error}\n")
