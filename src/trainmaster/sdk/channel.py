@@ -148,9 +148,12 @@ def tell_restored(loaded: bool) -> None:
 def whole(step: Any, of: str) -> int:
     """A step as an integer. Raises: TypeError that names the function to which it was passed."""
     try:
-        return int(step)
+        number = int(step)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{of}(step={step!r}): a step is a whole number") from error
+    if number != step and not isinstance(step, str):  # 0.5, which int() cuts off
+        raise TypeError(f"{of}(step={step!r}): a step is a whole number")
+    return number
 
 
 def _number(name: str, value: Any) -> float:
