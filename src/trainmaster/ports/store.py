@@ -366,7 +366,7 @@ class MetricStore(Protocol):
     def last(
         self, jobs: Sequence[str], lost_of: Callable[[str, str], LostWork] = lambda _job, _name: ()
     ) -> dict[str, dict[str, tuple[int | None, float, float]]]:
-        """By job and metric name: (step, value, time_s) of the latest point of the newest attempt's lowest rank.
+        """By job and metric name: (step, value, time_s) of the latest point, of the same rank as in `series`.
 
         `lost_of`: the lost work by job and metric; it is asked of metrics that the newest attempt with points has none of. Of
         those whose latest point is lost, the one of the highest step that is not; they are left out where all are lost.

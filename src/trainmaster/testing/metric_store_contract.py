@@ -225,9 +225,19 @@ class MetricStoreContract:
             "digits-1": {"loss": (2, 2.0, 2.0)},
             "other-1": {"accuracy": (7, 0.5, 3.0)},
         }
-        metrics.write([point(1, 4.0, attempt=2, rank=1, time_s=1.5)], [])
+        metrics.write([point(1, 4.0, attempt=2, time_s=1.5)], [])
         assert metrics.last(["digits-1"]) == {"digits-1": {"loss": (1, 4.0, 1.5)}}
         assert metrics.last([]) == {}
+
+    def test_last_is_of_the_rank_of_the_curve_in_every_attempt(self, metrics: MetricStore) -> None:
+        """Another rank of the next attempt may report first, and the attempt may end before rank 0 does."""
+        metrics.write([point(step, 1 / step, rank=1) for step in range(1, 101)], [])
+        metrics.write([point(50, 99.0, attempt=2, rank=2)], [])
+        assert metrics.last(["digits-1"])["digits-1"]["loss"][:2] == metrics.series("digits-1", "loss")[-1] == (100, 0.01)
+        metrics.write([point(50, 0.5, attempt=2, rank=1), point(51, 98.0, attempt=2, rank=2)], [])
+        assert metrics.last(["digits-1"])["digits-1"]["loss"][:2] == (50, 0.5)
+        metrics.write([point(10, 7.0, attempt=2)], [])  # rank 0 represents the job from now on, although it came last
+        assert metrics.last(["digits-1"])["digits-1"]["loss"][:2] == metrics.series("digits-1", "loss")[-1] == (10, 7.0)
 
     def test_last_of_a_metric_whose_newest_points_are_lost(self, metrics: MetricStore) -> None:
         """The newest attempt has measured the loss only: what an earlier one measured after its first step has no model."""

@@ -34,15 +34,8 @@ _latest, _fence, _heartbeat = schema.latest, schema.fence, schema.heartbeat
 _SET_FENCE = upsert(_fence, ["job"])
 _UPSERT_POINT = upsert(_point, ["series", "step"], where=lambda new: new.attempt >= _point.c.attempt, kept=["seq"])
 _UPSERT_HEARTBEAT = upsert(_heartbeat, ["key"], where=lambda new: new.at_s >= _heartbeat.c.at_s)
-_UPSERT_LATEST = upsert(
-    _latest,
-    ["job", "name"],
-    where=lambda new: (
-        (new.attempt > _latest.c.attempt)
-        | ((new.attempt == _latest.c.attempt) & (new.rank < _latest.c.rank))
-        | ((new.attempt == _latest.c.attempt) & (new.rank == _latest.c.rank))  # it arrived later, whatever its date
-    ),
-)
+# The same rank as in `_lowest_rank`; its attempt is not below the fence, and it arrived later, whatever its date.
+_UPSERT_LATEST = upsert(_latest, ["job", "name"], where=lambda new: new.rank <= _latest.c.rank)
 
 SeriesKey = tuple[str, str, int]  # job, name, rank
 M = TypeVar("M", bound=Callable[..., Any])
@@ -310,7 +303,7 @@ def _write_points(connection: Connection, placed: list[Placed], ids: dict[Series
             row["step"] = point.step
             stepped.append(row)
         newest = latest.get((point.job, point.name))
-        if newest is None or _supersedes(point, newest.point):
+        if newest is None or point.rank <= newest.point.rank:
             latest[point.job, point.name] = Placed(point, time_s)
     if stepped:
         connection.execute(_UPSERT_POINT, stepped)
@@ -318,11 +311,6 @@ def _write_points(connection: Connection, placed: list[Placed], ids: dict[Series
         _append_unstepped(connection, unstepped)
     if latest:
         connection.execute(_UPSERT_LATEST, [_latest_row(*newest) for newest in latest.values()])
-
-
-def _supersedes(point: MetricPoint, other: MetricPoint) -> bool:
-    """The same order as in the condition of `_UPSERT_LATEST`."""
-    return (point.attempt, -point.rank) >= (other.attempt, -other.rank)
 
 
 def _latest_row(point: MetricPoint, time_s: float) -> dict[str, object]:
