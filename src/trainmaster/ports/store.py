@@ -355,8 +355,15 @@ class MetricStore(Protocol):
         """(step, value, time_s, attempt) of the same curve, not thinned: those of steps after `after`."""
         ...
 
-    def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int, float, float] | None:
-        """(step, value, time_s) of the smallest or largest value, of the same rank as in `series`. NaN is never best."""
+    def stepless(self, job: str, name: str, after: int | None, limit: int) -> list[tuple[int, float, float, int]]:
+        """(number, value, time_s, attempt) of the points before the first step of a curve that has steps, after `after`."""
+        ...
+
+    def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int | None, float, float] | None:
+        """(step, value, time_s) of the smallest or largest value, of the same rank as in `series`. NaN is never best.
+
+        `step` is None if it came before the first step of a curve that has steps. It is lost with the first step after it.
+        """
         ...
 
     def divergence(self, job: str, name: str, step: int | None, near: int) -> tuple[int | None, tuple[int, float] | None]:

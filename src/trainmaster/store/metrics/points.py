@@ -21,7 +21,15 @@ from trainmaster.store import schema
 from trainmaster.store.database import Database, upsert
 from trainmaster.store.identity import set_aside
 from trainmaster.store.metrics.arrivals import Arrivals, Placed, forget
-from trainmaster.store.metrics.curves import Divergence, read_best, read_curve, read_divergence, read_last
+from trainmaster.store.metrics.curves import (
+    Divergence,
+    has_steps,
+    read_best_of_both,
+    read_curve,
+    read_divergence,
+    read_last,
+    read_points,
+)
 from trainmaster.store.metrics.thinning import Thinner, read_last_seq
 
 _PER_QUERY = 500
@@ -149,12 +157,16 @@ class SqlMetricStore(Thinner):
             series = connection.scalar(_lowest_rank(job, name))
             if series is None:
                 return []
-            stepped = connection.scalar(select(_point.c.step).where(_point.c.series == series).limit(1)) is not None
-            table, position = (_point, _point.c.step) if stepped else (_unstepped, _unstepped.c.n)
-            query = select(position, table.c.value, table.c.time_s, table.c.attempt).where(table.c.series == series)
-            behind = query if after is None else query.where(position > after)
-            rows = connection.execute(behind.order_by(position).limit(limit)).all()
-        return [(step, math.nan if value is None else value, time_s, attempt) for step, value, time_s, attempt in rows]
+            return read_points(connection, _point if has_steps(connection, series) else _unstepped, series, after, limit)
+
+    @_surviving
+    def stepless(self, job: str, name: str, after: int | None, limit: int) -> list[tuple[int, float, float, int]]:
+        """See the port. Linear in `limit`."""
+        with self._database.reading() as connection:
+            series = connection.scalar(_lowest_rank(job, name))
+            if series is None or not has_steps(connection, series):
+                return []
+            return read_points(connection, _unstepped, series, after, limit)
 
     @_surviving
     def recent(self, job: str, name: str, rank: int, limit: int) -> list[tuple[float, float]]:
@@ -169,13 +181,13 @@ class SqlMetricStore(Thinner):
         return [(time_s, value) for time_s, value in rows if value is not None]
 
     @_surviving
-    def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int, float, float] | None:
+    def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int | None, float, float] | None:
         """See the port. Linear in the points of the series."""
         with self._database.reading() as connection:
             series = connection.scalar(_lowest_rank(job, name))
             if series is None:
                 return None
-            return read_best(connection, _point, series, largest, lost) or read_best(connection, _unstepped, series, largest)
+            return read_best_of_both(connection, series, largest, lost)
 
     @_surviving
     def divergence(self, job: str, name: str, step: int | None, near: int) -> Divergence:
