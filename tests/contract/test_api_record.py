@@ -10,6 +10,8 @@ import pytest
 from api_server import Api, serving
 from waiting import deadline
 
+from trainmaster.client.api import Client
+from trainmaster.client.metric_table import metrics_table
 from trainmaster.home import account_name
 from trainmaster.model import events as ev
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
@@ -251,6 +253,19 @@ def test_a_reproduction_says_whose_environment_was_compared(api: Api) -> None:
     assert told()[1:] == ["environment: nothing is recorded of attempt 2, so that of attempt 1 was compared"]
     path.unlink()
     assert told()[0] == "environment: the record is lost, so packages and machine cannot be compared"
+
+
+def test_what_was_measured_before_the_first_step_is_in_the_table_and_may_be_best(api: Api) -> None:
+    job = api.submit(name="baseline")
+    api.take_up()
+    values = [(None, 0.1), (None, 0.2), *((step, 1 - step / 4000) for step in range(1, 2101))]
+    api.services.metrics.write([MetricPoint(job, 1, 0, step, "val_loss", value, 1.0) for step, value in values], [])
+    assert api.get(f"/jobs/{job}/metrics", name="val_loss")["best"] == {"val_loss": {"step": None, "value": 0.1}}
+    with Client(str(api.http.base_url.copy_with(path="/")), api.http.headers["Authorization"].split()[1]) as client:
+        table = metrics_table(job, client=client)
+    assert list(zip(table["step"], table["value"], strict=True)) == values
+    before = api.get(f"/jobs/{job}/points", name="val_loss", stepless=True, limit=1)
+    assert (before["points"], before["next"], before["stepless"]) == ([[0, 0.1, 1.0, 1]], 0, True)
 
 
 def test_a_comparison_that_cannot_be_made(api: Api) -> None:

@@ -297,7 +297,7 @@ def test_what_the_program_logged_before_it_printed_decides_whether_its_lines_are
     def logged() -> None:
         while told:
             progress.logged(*told.pop(), counts=True)
-            reader.stop_parsing()
+            reader.stop_parsing({"loss"})
 
     reader = RankOutput(Rank(0, str(tmp_path)), Parser(), 1 << 30, progress, logged)
     logged()  # as the loop does at the start of a turn: nothing yet
@@ -316,3 +316,27 @@ def test_where_a_program_began_is_not_said_in_epochs(tmp_path: Path) -> None:
     append(tmp_path, b"global step 225: loss 0.5\nglobal step 230: loss 0.5\n")
     turn(reader)
     assert (progress.evidence.record()["steps"], progress.first_step, progress.last_step) == ([225, 230], 225, 230)
+
+
+@pytest.mark.parametrize("by_sdk", [True, False])
+def test_a_metric_that_was_read_from_the_output_is_read_to_its_end(tmp_path: Path, by_sdk: bool) -> None:
+    """The first metric that is reported otherwise ends the reading of new names only, and of those that it takes over."""
+    reader, outbox, progress = output(tmp_path)
+    append(tmp_path, b"step 4 loss 0.4 acc 0.1\n")
+    turn(reader)
+    if by_sdk:
+        append(tmp_path, b'{"t": "m", "step": 5, "values": {"val_acc": 0.5}}\n', "rank0.sdk")
+        turn(reader)
+    else:
+        progress.logged(5, {"val_acc": 0.5}, True)
+        reader.stop_parsing(["val_acc"])
+    append(tmp_path, b"step 5 loss 0.5 lr 0.01\nstep 6 loss 0.6 acc 0.2\n")
+    turn(reader)
+    assert points(outbox)[1:] == [(0, 5, {"val_acc": 0.5}), (0, 5, {"loss": 0.5}), (0, 6, {"loss": 0.6, "acc": 0.2})]
+    assert progress.last_step == (5 if by_sdk else 6)
+    append(tmp_path, b"Epoch 2 loss 0.7\nval loss 0.8\n")  # a count that is not that of the steps sets nothing back
+    reader.stop_parsing(["acc"])
+    append(tmp_path, b"step 3 loss 0.3 acc 0.3\n")
+    reader.finish()
+    assert points(outbox)[-1] == (0, 3, {"loss": 0.3})
+    assert progress.last_step == (5 if by_sdk else 6)

@@ -49,6 +49,11 @@ def test_a_new_best_is_told_once_for_a_run_that_beats_all_before_it(mode: Mode, 
     assert entries[1].links == ("train-1",)
 
 
+def test_a_best_value_may_come_before_the_first_step() -> None:
+    (entry,) = best_entries([numbered(1)], "loss", Mode.MIN, {"train-1": (None, 0.5, 7.0)})
+    assert entry.text == "new best of train: loss 0.5 before its first step"
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

@@ -231,12 +231,26 @@ print([file.read() or file.seek(0) or file.read() for file in weights] == [b"11"
     assert messages(tmp_path) == [metrics(1, loss=1.0), metrics(2, loss=1.0)]
 
 
+def test_a_step_that_is_whole_may_have_any_type(tmp_path: Path) -> None:
+    run(tmp_path, "for step in (2.0, '3', True): sdk.report(step=step, loss=1)")
+    assert messages(tmp_path) == [metrics(step, loss=1.0) for step in (2, 3, 1)]
+
+
+def test_an_adapter_may_report_a_metric_that_is_called_step(tmp_path: Path) -> None:
+    program = """
+from trainmaster.sdk.channel import report_values
+report_values(7, {"step": 2.0, "self": 1, "values": 3})
+"""
+    run(tmp_path, program)
+    assert messages(tmp_path) == [{"t": "m", "step": 7, "values": {"step": 2.0, "self": 1.0, "values": 3.0}}]
+
+
 def test_odd_steps_and_names(tmp_path: Path) -> None:
     """What a program got wrong is said by one kind of error; a plot never ends a training."""
     (tmp_path / "plot.png").write_text("p")
     program = """
 import pathlib
-for step in (float("nan"), float("inf"), "abc", None):
+for step in (float("nan"), float("inf"), "abc", 0.5, None):
     for call in (lambda: sdk.report(step=step, loss=1) if step else None, lambda: sdk.checkpoint(step)):
         try: call()
         except TypeError as error: print(str(error).split("(")[0], end=" ")
@@ -249,7 +263,7 @@ os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
 sdk.artifact(place)
 sdk.artifact("plot.png")
 """
-    assert run(tmp_path, program) == "report checkpoint report checkpoint report checkpoint checkpoint far\n"
+    assert run(tmp_path, program) == "report checkpoint " * 4 + "checkpoint far\n"
     names = ("plot.png", "a/b.png", "plot.png")
     assert messages(tmp_path) == [{"t": "a", "path": str(tmp_path / "plot.png"), "name": name} for name in names]
 

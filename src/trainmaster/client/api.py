@@ -181,9 +181,9 @@ class Client:
         """`{"gpus", "now_s", "period_s"}`: every GPU, its users, and how much it was used in the period before now."""
         return self._get("/gpus", period_s=period_s)
 
-    def points(self, ref: str, name: str, after: int | None = None) -> Row:
-        """A page of a metric: `{"id", "name", "points": [[step, value, time_s, attempt]], "next"}`."""
-        return self._get(_job(ref, "points"), name=name, after=after, limit=_POINTS_PAGE)
+    def points(self, ref: str, name: str, after: int | None = None, stepless: bool = False) -> Row:
+        """A page of a metric: `{"id", "name", "points": [[step, value, time_s, attempt]], "next", "stepless"}`."""
+        return self._get(_job(ref, "points"), name=name, after=after, limit=_POINTS_PAGE, stepless=stepless or None)
 
     def logs(self, ref: str, **query: Unpack[LogFilter]) -> Row:
         """One page of log text: `{"chunks", "cursor", "state", "ended"}`."""

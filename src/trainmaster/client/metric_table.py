@@ -1,7 +1,7 @@
 """The metrics of jobs as one table, for pandas, polars or a file."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainmaster.client.api import Client
@@ -15,8 +15,9 @@ def metrics_table(
 ) -> dict[str, list[Any]]:
     """All points of the metrics of jobs, as columns for `pandas.DataFrame` or `polars.DataFrame`.
 
-    `jobs`: ids, names or `@last`, as in every command. One row per point, not thinned: `job`, `metric`, `step`, `value` (NaN
-    for a value that is no finite number), `time_s` (seconds since the epoch) and `attempt`. `metrics`: only these. `system`:
+    `jobs`: ids, names or `@last`, as in every command. One row per point, not thinned: `job`, `metric`, `step` (None if it
+    came before the first step), `value` (NaN for a value that is no finite number), `time_s` (seconds since the epoch) and
+    `attempt`. `metrics`: only these. `system`:
     also those about the machine.
     Raises: NotFoundError (no such job), UnreachableError (no server runs; a reader starts none).
     """
@@ -34,18 +35,28 @@ def metrics_table(
 
 
 def _add(columns: dict[str, list[Any]], client: Client, job: str, name: str) -> None:
-    """Append the points of one metric."""
-    after: int | None = None
-    while True:
-        page = client.points(job, name, after)
-        points = page["points"]
-        steps, values, times_s, attempts = zip(*points, strict=True) if points else ((), (), (), ())
-        columns["job"] += [job] * len(points)
-        columns["metric"] += [name] * len(points)
-        columns["step"] += steps
-        columns["value"] += [math.nan if value is None else rest.number_of(value) for value in values]
-        columns["time_s"] += times_s
-        columns["attempt"] += attempts
-        after = page["next"]
-        if after is None:
-            return
+    """Append the points of one metric, those before its first step first."""
+    first = client.points(job, name)
+    if first.get("stepless"):  # a server of an older version does not say
+        for page in _pages(client, job, name, client.points(job, name, stepless=True), True):
+            _append(columns, job, name, [(None, *measured) for _, *measured in page])
+    for page in _pages(client, job, name, first, False):
+        _append(columns, job, name, page)
+
+
+def _pages(client: Client, job: str, name: str, page: dict[str, Any], stepless: bool) -> Iterator[list[Any]]:
+    """The points of a page and of those after it."""
+    yield page["points"]
+    while page["next"] is not None:
+        page = client.points(job, name, page["next"], stepless)
+        yield page["points"]
+
+
+def _append(columns: dict[str, list[Any]], job: str, name: str, points: Sequence[Sequence[Any]]) -> None:
+    steps, values, times_s, attempts = zip(*points, strict=True) if points else ((), (), (), ())
+    columns["job"] += [job] * len(points)
+    columns["metric"] += [name] * len(points)
+    columns["step"] += steps
+    columns["value"] += [math.nan if value is None else rest.number_of(value) for value in values]
+    columns["time_s"] += times_s
+    columns["attempt"] += attempts

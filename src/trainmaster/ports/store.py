@@ -356,8 +356,15 @@ class MetricStore(Protocol):
         """(step, value, time_s, attempt) of the same curve, not thinned: those of steps after `after`."""
         ...
 
-    def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int, float, float] | None:
-        """(step, value, time_s) of the smallest or largest value, of the same rank as in `series`. NaN is never best."""
+    def stepless(self, job: str, name: str, after: int | None, limit: int) -> list[tuple[int, float, float, int]]:
+        """(number, value, time_s, attempt) of the points before the first step of a curve that has steps, after `after`."""
+        ...
+
+    def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int | None, float, float] | None:
+        """(step, value, time_s) of the smallest or largest value, of the same rank as in `series`. NaN is never best.
+
+        `step` is None if it came before the first step of a curve that has steps. It is lost with the first step after it.
+        """
         ...
 
     def divergence(self, job: str, name: str, step: int | None, near: int) -> tuple[int | None, tuple[int, float] | None]:
@@ -367,7 +374,7 @@ class MetricStore(Protocol):
     def last(
         self, jobs: Sequence[str], lost_of: Callable[[str, str], LostWork] = lambda _job, _name: ()
     ) -> dict[str, dict[str, tuple[int | None, float, float]]]:
-        """By job and metric name: (step, value, time_s) of the latest point of the newest attempt's lowest rank.
+        """By job and metric name: (step, value, time_s) of the latest point, of the same rank as in `series`.
 
         `lost_of`: the lost work by job and metric; it is asked of metrics that the newest attempt with points has none of. Of
         those whose latest point is lost, the one of the highest step that is not; they are left out where all are lost.

@@ -6,7 +6,7 @@ Each line is one `write` to a descriptor in append mode, so lines of forked chil
 import os
 import warnings
 from json import dumps
-from typing import Any, Dict, Optional, Set, Union
+from typing import Any, Dict, Mapping, Optional, Set, Union
 
 from trainmaster.wire.names import ARTIFACT_KINDS, ENV_RESUME_STEP, ENV_SDK, FLAG_CHECKPOINT, FLAG_STOP, SDK_FLAGS
 
@@ -110,6 +110,11 @@ def report(step: Optional[int] = None, **values: Any) -> None:
     A value is a number, or an object for which `float()` works, such as a tensor with one element. A tensor on a device is
     waited for. Raises: TypeError if a value is no number or the step is no integer.
     """
+    report_values(step, values)
+
+
+def report_values(step: Optional[int], values: Mapping[str, Any]) -> None:
+    """`report` for an adapter: a framework may name a metric like a parameter of it, such as `step`."""
     channel = CHANNEL
     numbers = {}
     for name, value in values.items():
@@ -143,9 +148,12 @@ def tell_restored(loaded: bool) -> None:
 def whole(step: Any, of: str) -> int:
     """A step as an integer. Raises: TypeError that names the function to which it was passed."""
     try:
-        return int(step)
+        number = int(step)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{of}(step={step!r}): a step is a whole number") from error
+    if number != step and not isinstance(step, str):  # 0.5, which int() cuts off
+        raise TypeError(f"{of}(step={step!r}): a step is a whole number")
+    return number
 
 
 def _number(name: str, value: Any) -> float:

@@ -11,7 +11,7 @@ from typing import Optional, Tuple
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
 from trainmaster.sdk.cadence import Cadence, heed_term
-from trainmaster.sdk.channel import report
+from trainmaster.sdk.channel import report_values
 from trainmaster.sdk.checkpoints import checkpoint
 from trainmaster.sdk.context import rank, resume_dir
 
@@ -45,7 +45,7 @@ class Callback:
         step = env.iteration + 1
         results = env.evaluation_result_list or []
         if rank() == 0 and results:
-            report(step=step, **{f"{result[0]}/{result[1]}": result[2] for result in results})
+            report_values(step, {f"{result[0]}/{result[1]}": result[2] for result in results})
         order = self._cadence.ask(step)
         if order.save:
             with checkpoint(step) as directory:

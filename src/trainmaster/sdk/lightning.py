@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any, Dict, Optional
 
 import lightning.pytorch as pl
+from lightning.pytorch.trainer.states import TrainerFn
 
 from trainmaster.sdk.cadence import Cadence, heed_term
-from trainmaster.sdk.channel import report, tell_restored
+from trainmaster.sdk.channel import report_values, tell_restored
 from trainmaster.sdk.checkpoints import checkpoint
 from trainmaster.sdk.context import resume_dir
 from trainmaster.sdk.torch import agreed, random_states, set_random_states
@@ -36,6 +37,7 @@ class Callback(pl.Callback):
         self._cadence = Cadence(every)
         self._random: Optional[Dict[str, Any]] = None  # restored before the first batch
         self._step = 0
+        self._reported: Dict[str, Any] = {}  # the last value of each metric, to tell a new one from one that only remains
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Replace Lightning's SIGTERM handler, which ends the training before it is saved; restore the random states."""
@@ -53,13 +55,41 @@ class Callback(pl.Callback):
             return  # gradients are still being accumulated
         self._step = step
         if trainer.is_global_zero:
-            report(step=step, **{name: value for name, value in trainer.callback_metrics.items() if value.numel() == 1})
+            report_values(step, self._new(trainer))  # the step itself is progress, also if nothing was logged
         order = agreed(self._cadence.ask(step))
         if order.save:
             with checkpoint(step) as directory:
                 trainer.save_checkpoint(directory / _FILE)
         if order.stop:
             trainer.should_stop = True
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Report the validation at the step whose model it measured. It runs after the hook of that step's batch."""
+        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            self._report_between(trainer, self._new(trainer))
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Report what was computed over the epoch before, at its last step. The module's own hook at its end may log, too."""
+        self._report_between(trainer, self._new_of_epoch(trainer))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Report what was computed over the last epoch."""
+        self._report_between(trainer, self._new_of_epoch(trainer))
+
+    def _report_between(self, trainer: pl.Trainer, values: Dict[str, Any]) -> None:
+        if values and trainer.is_global_zero:
+            report_values(trainer.global_step, values)
+
+    def _new(self, trainer: pl.Trainer) -> Dict[str, Any]:
+        """The metrics logged since the last call. Lightning keeps the values of the others, which are of earlier steps."""
+        logged = {name: value for name, value in trainer.callback_metrics.items() if value.numel() == 1}
+        new = {name: value for name, value in logged.items() if not _same(self._reported.get(name), value)}
+        self._reported.update(new)
+        return new
+
+    def _new_of_epoch(self, trainer: pl.Trainer) -> Dict[str, Any]:
+        """Likewise, at the end of an epoch. A mean `…_epoch` is then also under the name that has the values of steps."""
+        return {name: value for name, value in self._new(trainer).items() if f"{name}_epoch" not in trainer.callback_metrics}
 
     def state_dict(self) -> Dict[str, Any]:
         """The random states, for Lightning's checkpoint."""
@@ -69,3 +99,11 @@ class Callback(pl.Callback):
         """Load the random states from Lightning's checkpoint."""
         self._random = state_dict["random"]
         tell_restored(loaded=True)
+
+
+def _same(before: Any, value: Any) -> bool:
+    """Whether it is the tensor that was logged before, not an equal one. Lightning hands out each with a new object around it.
+
+    `before` is kept, so its memory is not used for another one.
+    """
+    return before is not None and before.data_ptr() == value.data_ptr()

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Optional
 
 from trainmaster.sdk.cadence import Cadence, Order, heed_term
-from trainmaster.sdk.channel import report, tell_restored
+from trainmaster.sdk.channel import report_values, tell_restored
 from trainmaster.sdk.checkpoints import checkpoint
 from trainmaster.sdk.context import rank, resume_dir
 
@@ -36,7 +36,7 @@ class BaseSaver:
         framework's errors if it cannot write its state.
         """
         if metrics and rank() == 0:
-            report(step=step, **metrics)
+            report_values(step, metrics)
         order = self.agree(self._cadence.ask(step))
         if order.save:
             with checkpoint(step, ranks=self.ranks) as directory:

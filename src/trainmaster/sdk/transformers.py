@@ -14,7 +14,7 @@ import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainmaster.sdk.cadence import Cadence, heed_term
-from trainmaster.sdk.channel import report, tell_restored
+from trainmaster.sdk.channel import report_values, tell_restored
 from trainmaster.sdk.checkpoints import checkpoint
 from trainmaster.sdk.context import resume_dir
 from trainmaster.sdk.torch import agreed
@@ -55,7 +55,7 @@ class Callback(TrainerCallback):
         logs: Dict[str, Any] = more.get("logs") or {}
         values = {name: value for name, value in logs.items() if isinstance(value, (int, float))}
         if values and state.is_world_process_zero:
-            report(step=state.global_step, **values)
+            report_values(state.global_step, values)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Hand over the saved checkpoint, after every rank has written its part."""

@@ -12,7 +12,7 @@ from xgboost import Booster
 from xgboost.callback import TrainingCallback
 
 from trainmaster.sdk.cadence import Cadence, heed_term
-from trainmaster.sdk.channel import report, tell_restored
+from trainmaster.sdk.channel import report_values, tell_restored
 from trainmaster.sdk.checkpoints import checkpoint
 from trainmaster.sdk.context import rank, resume_dir
 
@@ -49,7 +49,7 @@ class Callback(TrainingCallback):
         step = model.num_boosted_rounds()
         if rank() == 0:
             latest = {f"{data}/{name}": log[-1] for data, logs in evals_log.items() for name, log in logs.items()}
-            report(step=step, **{name: value[0] if isinstance(value, tuple) else value for name, value in latest.items()})
+            report_values(step, {name: log[0] if isinstance(log, tuple) else log for name, log in latest.items()})
         order = self._cadence.ask(step)
         if order.save:
             with checkpoint(step) as directory:

@@ -210,6 +210,32 @@ class MetricStoreContract:
         assert metrics.series("digits-1", "loss", limit=2) == [(0, 1.0), (2, 3.0)]
         assert metrics.last(["digits-1"]) == {"digits-1": {"loss": (None, 3.0, 9.0)}}
 
+    def test_what_was_measured_before_the_first_step_is_listed_and_may_be_best(
+        self, metrics: MetricStore, open_metrics: OpenMetrics
+    ) -> None:
+        """A program evaluates before it trains: that value has no step, and the others have one."""
+        metrics.write([point(None, 0.1, time_s=1.0), point(None, math.nan, time_s=2.0)], [])
+        assert metrics.best("digits-1", "loss") == (0, 0.1, 1.0)
+        assert metrics.stepless("digits-1", "loss", None, 9) == metrics.stepless("digits-1", "acc", None, 9) == []
+        metrics.write([point(step, value) for step, value in ((1, 0.95), (2, 0.75), (3, 0.8))], [])
+        metrics.write([point(None, 0.7, 2, time_s=3.0), point(3, 0.9, 2), point(None, 0.0, 2, rank=1)], [])
+        reader = open_metrics(read_only=True)
+        first = reader.stepless("digits-1", "loss", None, 2)
+        assert [(n, math.isnan(value), *rest) for n, value, *rest in first] == [(0, False, 1.0, 1), (1, True, 2.0, 1)]
+        assert reader.stepless("digits-1", "loss", 1, 2) == [(2, 0.7, 3.0, 2)]
+        assert [step for step, *_ in reader.points("digits-1", "loss", None, 9)] == [1, 2, 3]
+        assert reader.best("digits-1", "loss") == (None, 0.1, 1.0)
+        assert reader.best("digits-1", "loss", True) == (1, 0.95, 1.0)
+
+    def test_what_was_measured_before_the_first_step_may_be_lost(self, metrics: MetricStore) -> None:
+        metrics.write([point(None, 0.1), point(1, 0.9), point(2, 0.8)], [])
+        metrics.write([point(None, 0.2, attempt=2, time_s=2.0), point(2, 0.7, attempt=2)], [])
+        assert metrics.best("digits-1", "loss", False, ((2, 2),)) == (None, 0.1, 1.0)  # it went on from step 1
+        assert metrics.best("digits-1", "loss", False, ((2, 1),)) == (None, 0.2, 2.0)  # it began anew
+        metrics.write([point(None, 0.3, attempt=3, time_s=3.0)], [])
+        assert metrics.best("digits-1", "loss", False, ((3, 2),)) == (None, 0.1, 1.0)
+        assert metrics.best("digits-1", "loss", False, ((3, 0),)) == (None, 0.3, 3.0)
+
     def test_the_lowest_rank_that_has_it(self, metrics: MetricStore) -> None:
         metrics.write([point(1, 3.0, rank=3), point(1, 2.0, rank=2)], [])
         assert metrics.series("digits-1", "loss") == [(1, 2.0)]
@@ -244,9 +270,19 @@ class MetricStoreContract:
             "digits-1": {"loss": (2, 2.0, 2.0)},
             "other-1": {"accuracy": (7, 0.5, 3.0)},
         }
-        metrics.write([point(1, 4.0, attempt=2, rank=1, time_s=1.5)], [])
+        metrics.write([point(1, 4.0, attempt=2, time_s=1.5)], [])
         assert metrics.last(["digits-1"]) == {"digits-1": {"loss": (1, 4.0, 1.5)}}
         assert metrics.last([]) == {}
+
+    def test_last_is_of_the_rank_of_the_curve_in_every_attempt(self, metrics: MetricStore) -> None:
+        """Another rank of the next attempt may report first, and the attempt may end before rank 0 does."""
+        metrics.write([point(step, 1 / step, rank=1) for step in range(1, 101)], [])
+        metrics.write([point(50, 99.0, attempt=2, rank=2)], [])
+        assert metrics.last(["digits-1"])["digits-1"]["loss"][:2] == metrics.series("digits-1", "loss")[-1] == (100, 0.01)
+        metrics.write([point(50, 0.5, attempt=2, rank=1), point(51, 98.0, attempt=2, rank=2)], [])
+        assert metrics.last(["digits-1"])["digits-1"]["loss"][:2] == (50, 0.5)
+        metrics.write([point(10, 7.0, attempt=2)], [])  # rank 0 represents the job from now on, although it came last
+        assert metrics.last(["digits-1"])["digits-1"]["loss"][:2] == metrics.series("digits-1", "loss")[-1] == (10, 7.0)
 
     def test_last_of_a_metric_whose_newest_points_are_lost(self, metrics: MetricStore) -> None:
         """The newest attempt has measured the loss only: what an earlier one measured after its first step has no model."""

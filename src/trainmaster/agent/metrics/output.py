@@ -30,6 +30,7 @@ _SEARCH_S = 0.05  # searching may exceed the turn's time by so much: one chunk, 
 _FINISH_S = 1.0  # of processor time to read the rest after the rank has ended; after that only the last bytes are read
 _FINISH_TIMES = 5  # so many times longer on the clock, because others may use the processor
 _TRIES, _AGAIN_S = 4, 0.5  # to read the end
+_SHOWN_MAX = 1000  # names of metrics that are remembered
 _LAST_SEARCHED = 10  # lines that are always searched, because they show the last step
 
 
@@ -124,9 +125,9 @@ class RankOutput:
         while self._turn_sdk(time.monotonic() + 60.0):
             pass
 
-    def stop_parsing(self) -> None:
-        """The program reports metrics by other means than its output, so that is only searched by the user's pattern."""
-        self._search.by_pattern_only()
+    def stop_parsing(self, names: Iterable[str]) -> None:
+        """The program reports these metrics by other means than its output. See `_LineSearch.narrow`."""
+        self._search.narrow(names)
 
     def sdk_read(self) -> tuple[str, int]:
         """The SDK file's name, and the number of processed bytes (complete lines)."""
@@ -166,8 +167,12 @@ class RankOutput:
         if trouble:
             self._say("log times", f"the times of its lines are not known: {trouble}")
 
-    def _printed(self, found: Found, recounts: bool) -> None:
-        """Handle a line that was searched. `recounts`: see `Parser.recounts`."""
+    def _printed(self, found: Found, recounts: bool, beside: bool) -> None:
+        """Handle a line that was searched. `recounts`: see `Parser.recounts`; `beside`: `Progress.printed_beside`."""
+        if beside:
+            if found is not None:
+                self._progress.printed_beside(self.rank.number, *found)
+            return
         if recounts:
             self._progress.recount(self.rank.number)
         if found is not None:
@@ -220,8 +225,8 @@ class RankOutput:
     def _reported(self, message: dict[str, Any]) -> None:
         """Handle a message of the SDK."""
         if message.get("t") == "m":
-            self.stop_parsing()
             step, values = sdk_point(message)
+            self.stop_parsing(values)
             if step is None and message.get("step") is not None:
                 words = f"metrics told at step {str(message['step'])[:40]} are recorded without one: no step is so far"
                 self._progress.warn("sdk", f"{self.rank.label}: {words}")
@@ -235,16 +240,18 @@ class RankOutput:
 class _LineSearch:
     """Searches lines for metrics, as long as there is time. The rest waits.
 
-    `printed` gets what is found in a line, and whether the parser counts anew. `long_line` is called for a JSON line that is
-    too long, with whether anything of it was taken.
+    `printed` gets what is found in a line, whether the parser counts anew, and whether the program also reports metrics by
+    other means. `long_line` is called for a JSON line that is too long, with whether anything of it was taken.
     """
 
-    def __init__(self, parser: Parser, printed: Callable[[Found, bool], None], long_line: Callable[[bool], None]) -> None:
+    def __init__(self, parser: Parser, printed: Callable[[Found, bool, bool], None], long_line: Callable[[bool], None]) -> None:
         self._parser = parser
         self._printed = printed
         self._long_line = long_line
         self._lines: deque[bytes] = deque()  # that were read but not searched
-        self._parses = True
+        self._shown: set[str] = set()  # metrics that were read without the pattern, and are not reported otherwise
+        self._step: Optional[int] = None  # the last one that was read
+        self._narrowed = False
         self._dropped_bytes = 0
 
     @property
@@ -263,16 +270,36 @@ class _LineSearch:
         while self._lines:
             line = self._lines.popleft()
             found = self._parser.parse(line)
-            self._printed(found, self._parser.recounts())
+            self._pass_on(found)
             if self._parser.automatic and is_long_json(line):
                 self._long_line(found is not None)
             if over():
                 break
         return not self._lines
 
-    def by_pattern_only(self) -> None:
-        """Search by the user's pattern only; without one, not at all."""
-        self._parses, self._parser.automatic = self._parser.by_pattern, False
+    def narrow(self, names: Iterable[str]) -> None:
+        """The program reports these metrics by other means: from now on, no new ones are read without the user's pattern.
+
+        Those that were read so far and are not reported go on, because nobody could see that half a curve is not all of it.
+        """
+        self._narrowed = True
+        self._shown.difference_update(names)
+        self._parser.automatic = self._parser.automatic and bool(self._shown)
+
+    @property
+    def _parses(self) -> bool:
+        return not self._narrowed or self._parser.by_pattern or bool(self._shown)
+
+    def _pass_on(self, found: Found) -> None:
+        recounts, beside = self._parser.recounts(), self._narrowed and self._parser.automatic and self._parser.rule != "pattern"
+        if found is not None:
+            step, values = found
+            self._step = self._step if step is None else step
+            if beside:
+                found = self._step, {name: value for name, value in values.items() if name in self._shown}
+            elif self._parser.rule != "pattern" and len(self._shown) < _SHOWN_MAX:
+                self._shown.update(values)
+        self._printed(found, recounts, beside)
 
     def limit(self, most_bytes: int) -> None:
         """Drop the oldest lines beyond so many bytes."""
@@ -290,7 +317,7 @@ class _LineSearch:
             self.run(_until(0.0))
         rest = self._parser.rest()
         if rest is not None and self._parses:
-            self._printed(rest, False)
+            self._pass_on(rest)
         return waited
 
 

@@ -72,6 +72,13 @@ class Progress:
         if values:
             self._outbox.point(rank, step if step is not None else self.last_step, values)
 
+    def printed_beside(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
+        """Handle a line of a program that also reports metrics by other means: it may count otherwise, so only forward."""
+        if not self._told and step is not None and self.last_step is not None and step > self.last_step:
+            self._step(step)
+        if values:
+            self._outbox.point(rank, step, values)
+
     def recount(self, rank: int) -> None:
         """What a rank had printed of steps so far were epochs: they show nothing of where the program began."""
         if not self._told and self.evidence.recount(rank):
@@ -155,6 +162,10 @@ class RoleProgress:
         self._step = step if step is not None else self._step
         if values:
             self._outbox.point(0, self._step, {f"{self._role}/{name}": value for name, value in values.items()})
+
+    def printed_beside(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
+        """Handle a line of a role that also reports metrics by other means."""
+        self.printed(rank, step, values)
 
     def recount(self, rank: int) -> None:
         """Its steps are not judged."""

@@ -88,16 +88,16 @@ class MlflowListener:
         runs = Runs(self._identity, base_step, self.told, self._attempt)
         Server(self._socket.detach(), runs, self._token, os.path.join(directory, _ARTIFACTS)).serve_forever()
 
-    def pass_on(self, progress: Progress, keep: Callable[[int, dict[str, str]], None], outbox: Outbox) -> bool:
-        """Forward what the script logged. Returns whether there was a metric. `keep` gets artifacts as SDK messages of rank 0.
+    def pass_on(self, progress: Progress, keep: Callable[[int, dict[str, str]], None], outbox: Outbox) -> set[str]:
+        """Forward what the script logged. Returns the names of its metrics. `keep` gets artifacts as SDK messages of rank 0.
 
         Parameters and tags are reported after a delay; `finish` reports the rest.
         """
-        measured = False
+        measured: set[str] = set()
         while self.told:
             kind, *what = self.told.popleft()
             if kind == "point":
-                measured = True
+                measured.update(what[1])
                 progress.logged(*what)
             elif kind == "artifact":
                 keep(0, {"t": "a", "path": what[0], "name": what[1]})

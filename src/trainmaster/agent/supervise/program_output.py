@@ -78,6 +78,9 @@ class ProgramOutput:
 
     def _read_tracker(self) -> None:
         """Take metrics that the script logged with a tracker's API; these replace metrics parsed from its output."""
-        if self._mlflow is not None and self._mlflow.pass_on(self.progress, self._store_worker.message, self._outbox):
+        if self._mlflow is None:
+            return
+        names = self._mlflow.pass_on(self.progress, self._store_worker.message, self._outbox)
+        if names:
             for output in (one for one in self.outputs if one.rank.number == 0):
-                output.stop_parsing()
+                output.stop_parsing(names)

@@ -164,8 +164,8 @@ def metrics() -> None:
 def export(session: Session, jobs: tuple[str, ...], names: tuple[str, ...], system: bool, **forms: Any) -> None:
     """Show a summary of the metrics of jobs, or export all points (--csv, --json, --parquet FILE).
 
-    A row has the job, the metric, the step, the value, the time in seconds since the epoch, and the attempt. In Python:
-    pandas.DataFrame(trainmaster.metrics_table("digits-1")).
+    A row has the job, the metric, the step, the value, the time in seconds since the epoch, and the attempt. A value that
+    came before the first step has none. In Python: pandas.DataFrame(trainmaster.metrics_table("digits-1")).
 
     \b
     tm metrics digits-1 digits-2
@@ -233,10 +233,14 @@ def _summarize(session: Session, table: dict[str, list[Any]], removed: bool) -> 
     """
     jobs = {job: session.client().job(job) for job in dict.fromkeys(table["job"])}
     last = {job: told["metrics"] for job, told in jobs.items()}
-    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    found: dict[tuple[str, str], list[tuple[int | None, float]]] = {}
+    begins: dict[tuple[str, str, int], int] = {}  # the first step of each attempt, which is after its values without a step
+    for *of, step, attempt in zip(*(table[column] for column in ("job", "metric", "step", "attempt")), strict=True):
+        if step is not None:
+            begins.setdefault((*of, attempt), step)
     rows, lost = [], False
     for job, name, step, value, attempt in zip(*(table[column] for column in (*COLUMNS[:4], COLUMNS[-1])), strict=True):
-        if is_lost(jobs[job], name, step, attempt):
+        if is_lost(jobs[job], name, begins.get((job, name, attempt), math.inf) if step is None else step, attempt):
             lost = True
         else:
             found.setdefault((job, name), []).append((step, value))
@@ -257,7 +261,7 @@ def _summarize(session: Session, table: dict[str, list[Any]], removed: bool) -> 
         session.out.note("no metrics: nothing in the output was read as one")
 
 
-def is_lost(job: dict[str, Any], name: str, step: int, attempt: int) -> bool:
+def is_lost(job: dict[str, Any], name: str, step: float, attempt: int) -> bool:
     """Whether a later attempt began at this step or before it, so that no model has what was measured. `job`: its detail."""
     newest = job["metrics"].get(name)
     stepless = newest is not None and newest["step"] is None
@@ -266,7 +270,7 @@ def is_lost(job: dict[str, Any], name: str, step: int, attempt: int) -> bool:
     return any(attempt < later and step >= begin for later, begin in job.get("lost_work", ()))
 
 
-def last_told(points: list[tuple[int, float]], newest: dict[str, Any] | None) -> tuple[int, float]:
+def last_told(points: Sequence[tuple[int | None, float]], newest: dict[str, Any] | None) -> tuple[int | None, float]:
     """The point that was told last, as `tm show` and `tm compare` have it: its step need not be the highest."""
     step = newest["step"] if newest is not None else None
     return next((point for point in reversed(points) if point[0] == step), points[-1])

@@ -249,7 +249,8 @@ def _metric(job: dict[str, Any], series: Series, width: int) -> list[str]:
     stepped = _is_stepped(job, name)
     told = last_text(job, name, value) if diverged else f"{human.number(value)}{f' at step {step:g}' if stepped else ''}"
     if best is not None and best["value"] is not None:
-        at = f" at step {best['step']:g}" if stepped else ""
+        at = f" at step {best['step']:g}" if stepped and best["step"] is not None else ""
+        at = " before the first step" if best["step"] is None else at
         told += f", best {human.number(rest.number_of(best['value']))}{at}"
     return _wrapped(f"Metric {human.middle(name, width)}: {told}", "", "  ", width)
 

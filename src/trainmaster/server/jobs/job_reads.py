@@ -66,6 +66,17 @@ _BEAT_S = 5.0  # in case a notification was lost
 
 
 @dataclass(slots=True)
+class PointQuery:
+    """Which points of a metric."""
+
+    after: Step = None
+    limit: PointCount = _SERIES_MAX
+    stepless: Annotated[
+        bool, Query(description="those before the first step of a metric that has steps, with their numbers in place of steps")
+    ] = False
+
+
+@dataclass(slots=True)
 class ListQuery:
     """Which jobs to list."""
 
@@ -231,16 +242,21 @@ def series(request: Request, ref: Ref, name: Annotated[list[Metric] | None, Quer
 
 
 @router.get("/jobs/{ref}/points", summary="Metric points", response_model=None, responses=described.answers(PointPage))
-def points(request: Request, ref: Ref, name: Metric, after: Step = None, limit: PointCount = _SERIES_MAX) -> bodies.Json:
+def points(request: Request, ref: Ref, name: Metric, query: Annotated[PointQuery, Depends()]) -> bodies.Json:
     """All points of one metric in order of step, not thinned, in pages: `next` goes into `after` of the next request.
 
     As in `/metrics`, they are those of the lowest rank that has the metric.
     """
     api = runtime.of(request)
     job = find(api, ref).job
-    found = api.services.metrics.points(job.id, name, after, limit)
-    more = found[-1][0] if len(found) == limit else None
-    return bodies.Json({"id": job.id, "name": name, "points": [list(point) for point in found], "next": more})
+    metrics = api.services.metrics
+    found = (metrics.stepless if query.stepless else metrics.points)(job.id, name, query.after, query.limit)
+    told = {
+        "points": [list(point) for point in found],
+        "next": found[-1][0] if len(found) == query.limit else None,
+        "stepless": query.stepless or bool(metrics.stepless(job.id, name, None, 1)),
+    }
+    return bodies.Json({"id": job.id, "name": name, **told})
 
 
 @router.get("/jobs/{ref}/events", summary="What happened", response_model=None, responses=described.answers(models.EventList))

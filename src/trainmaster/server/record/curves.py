@@ -11,7 +11,7 @@ from trainmaster.ports.store import EventStore, LostWork, MetricStore
 from trainmaster.recovery import resumption
 from trainmaster.server.views.resources import all_attempts
 
-Best = tuple[int, float, float]  # step, value, time_s
+Best = tuple[int | None, float, float]  # step (None: before the first one), value, time_s
 
 
 class Curves:

@@ -101,7 +101,8 @@ def best_entries(jobs: Sequence[Job], metric: str, mode: Mode, best: Mapping[str
             continue
         before = "" if record is None else f"; before: {record[0]:.6g} by {record[1]}"
         links = () if record is None else (record[1],)
-        text = f"new best of {job.spec.experiment}{among}: {metric} {value:.6g} at step {step}{before}"
+        at = "before its first step" if step is None else f"at step {step}"
+        text = f"new best of {job.spec.experiment}{among}: {metric} {value:.6g} {at}{before}"
         entries.append(replace(_of(job, time_s, "best", text), links=links))
         record = (value, job.id)
     return entries

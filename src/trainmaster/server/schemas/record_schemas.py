@@ -87,12 +87,15 @@ class PointPage(Described):
     name: str
     points: list[tuple[int, float | None, float, int]]
     next: int | None = Field(description="send it as `after` for the next page; null: there are no more")
+    stepless: bool = Field(description="whether there are points before the first step: ask for them with `stepless=true`")
 
 
 class BestValue(Described):
     """The best value of a metric."""
 
-    step: int = Field(description="of a metric without steps: its number in order of arrival, from 0")
+    step: int | None = Field(
+        description="of a metric without steps: its number in order of arrival, from 0; null: before the first step"
+    )
     value: float | None
 
 

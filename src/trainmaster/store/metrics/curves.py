@@ -9,9 +9,12 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, bindparam, case, func, literal, select
 
 from trainmaster.ports.store import LostWork
+from trainmaster.store import schema
 
 Curve = list[tuple[int, float]]
 Divergence = tuple[int | None, tuple[int, float] | None]  # since which position, and the finite point before; None: too far
+
+_point, _unstepped = schema.point, schema.unstepped
 
 _LAST = 2**63 - 1
 _LOST_MAX = 200  # attempts whose begins are looked at, the newest ones
@@ -44,12 +47,60 @@ def read_best(
 
     NaN is never best; None if there is no other value.
     """
+    return _read_best(connection, points, _mine(points, series, lost), largest)
+
+
+def read_best_of_both(
+    connection: Connection, series: int, largest: bool, lost: LostWork = ()
+) -> tuple[int | None, float, float] | None:
+    """Likewise, of the points with a step and of those before the first step, whose step is None. A curve may lack either."""
+    if not has_steps(connection, series):
+        return read_best(connection, _unstepped, series, largest)
+    best = read_best(connection, _point, series, largest, lost)
+    mine = [_unstepped.c.series == series]
+    if lost:
+        mine.append(_unstepped.c.attempt.not_in(_begun_again(connection, series, lost)))
+    before = _read_best(connection, _unstepped, mine, largest)
+    if before is None or (best is not None and (best[1] >= before[1] if largest else best[1] <= before[1])):
+        return best
+    return None, before[1], before[2]
+
+
+def has_steps(connection: Connection, series: int) -> bool:
+    """Whether a point of the series has a step."""
+    return connection.scalar(select(_point.c.step).where(_point.c.series == series).limit(1)) is not None
+
+
+def _begun_again(connection: Connection, series: int, lost: LostWork) -> list[int]:
+    """The attempts with points before their first step of which a later one began at that step or before."""
+    attempts = list(connection.scalars(select(_unstepped.c.attempt).where(_unstepped.c.series == series).distinct()))
+    if not attempts:
+        return []
+    of_attempt = select(_point.c.attempt, func.min(_point.c.step)).where(_point.c.series == series).group_by(_point.c.attempt)
+    first = dict(connection.execute(of_attempt).all())  # none of an attempt of which all steps were repeated
+    return [one for one in attempts if any(one < later and begin <= first.get(one, _LAST) for later, begin in lost)]
+
+
+def _read_best(
+    connection: Connection, points: Table, mine: Sequence[ColumnElement[bool]], largest: bool
+) -> tuple[int, float, float] | None:
     position = points.primary_key.columns.values()[1]
-    valued = (*_mine(points, series, lost), points.c.value.is_not(None))
+    valued = (*mine, points.c.value.is_not(None))
     by_value = points.c.value.desc() if largest else points.c.value
     query = select(position, points.c.value, points.c.time_s).where(*valued).order_by(by_value, position).limit(1)
     row = connection.execute(query).one_or_none()
     return None if row is None else (row[0], row[1], row[2])
+
+
+def read_points(
+    connection: Connection, points: Table, series: int, after: int | None, limit: int
+) -> list[tuple[int, float, float, int]]:
+    """(position, value, time_s, attempt) of all points after position `after`, in their order."""
+    position = points.primary_key.columns.values()[1]
+    query = select(position, points.c.value, points.c.time_s, points.c.attempt).where(points.c.series == series)
+    behind = query if after is None else query.where(position > after)
+    rows = connection.execute(behind.order_by(position).limit(limit)).all()
+    return [(at, math.nan if value is None else value, time_s, attempt) for at, value, time_s, attempt in rows]
 
 
 def read_last(connection: Connection, points: Table, series: int, lost: LostWork) -> tuple[int, float, float] | None:

@@ -21,7 +21,15 @@ from trainmaster.store import schema
 from trainmaster.store.database import Database, upsert
 from trainmaster.store.identity import set_aside
 from trainmaster.store.metrics.arrivals import Arrivals, Placed, forget
-from trainmaster.store.metrics.curves import Divergence, read_best, read_curve, read_divergence, read_last
+from trainmaster.store.metrics.curves import (
+    Divergence,
+    has_steps,
+    read_best_of_both,
+    read_curve,
+    read_divergence,
+    read_last,
+    read_points,
+)
 from trainmaster.store.metrics.thinning import Thinner, read_last_seq
 
 _PER_QUERY = 500
@@ -34,15 +42,8 @@ _latest, _fence, _heartbeat = schema.latest, schema.fence, schema.heartbeat
 _SET_FENCE = upsert(_fence, ["job"])
 _UPSERT_POINT = upsert(_point, ["series", "step"], where=lambda new: new.attempt >= _point.c.attempt, kept=["seq"])
 _UPSERT_HEARTBEAT = upsert(_heartbeat, ["key"], where=lambda new: new.at_s >= _heartbeat.c.at_s)
-_UPSERT_LATEST = upsert(
-    _latest,
-    ["job", "name"],
-    where=lambda new: (
-        (new.attempt > _latest.c.attempt)
-        | ((new.attempt == _latest.c.attempt) & (new.rank < _latest.c.rank))
-        | ((new.attempt == _latest.c.attempt) & (new.rank == _latest.c.rank))  # it arrived later, whatever its date
-    ),
-)
+# The same rank as in `_lowest_rank`; its attempt is not below the fence, and it arrived later, whatever its date.
+_UPSERT_LATEST = upsert(_latest, ["job", "name"], where=lambda new: new.rank <= _latest.c.rank)
 
 SeriesKey = tuple[str, str, int]  # job, name, rank
 M = TypeVar("M", bound=Callable[..., Any])
@@ -158,12 +159,16 @@ class SqlMetricStore(Thinner):
             series = connection.scalar(_lowest_rank(job, name))
             if series is None:
                 return []
-            stepped = connection.scalar(select(_point.c.step).where(_point.c.series == series).limit(1)) is not None
-            table, position = (_point, _point.c.step) if stepped else (_unstepped, _unstepped.c.n)
-            query = select(position, table.c.value, table.c.time_s, table.c.attempt).where(table.c.series == series)
-            behind = query if after is None else query.where(position > after)
-            rows = connection.execute(behind.order_by(position).limit(limit)).all()
-        return [(step, math.nan if value is None else value, time_s, attempt) for step, value, time_s, attempt in rows]
+            return read_points(connection, _point if has_steps(connection, series) else _unstepped, series, after, limit)
+
+    @_surviving
+    def stepless(self, job: str, name: str, after: int | None, limit: int) -> list[tuple[int, float, float, int]]:
+        """See the port. Linear in `limit`."""
+        with self._database.reading() as connection:
+            series = connection.scalar(_lowest_rank(job, name))
+            if series is None or not has_steps(connection, series):
+                return []
+            return read_points(connection, _unstepped, series, after, limit)
 
     @_surviving
     def recent(self, job: str, name: str, rank: int, limit: int) -> list[tuple[float, float]]:
@@ -178,13 +183,13 @@ class SqlMetricStore(Thinner):
         return [(time_s, value) for time_s, value in rows if value is not None]
 
     @_surviving
-    def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int, float, float] | None:
+    def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int | None, float, float] | None:
         """See the port. Linear in the points of the series."""
         with self._database.reading() as connection:
             series = connection.scalar(_lowest_rank(job, name))
             if series is None:
                 return None
-            return read_best(connection, _point, series, largest, lost) or read_best(connection, _unstepped, series, largest)
+            return read_best_of_both(connection, series, largest, lost)
 
     @_surviving
     def divergence(self, job: str, name: str, step: int | None, near: int) -> Divergence:
@@ -311,7 +316,7 @@ def _write_points(connection: Connection, placed: list[Placed], ids: dict[Series
             row["step"] = point.step
             stepped.append(row)
         newest = latest.get((point.job, point.name))
-        if newest is None or _supersedes(point, newest.point):
+        if newest is None or point.rank <= newest.point.rank:
             latest[point.job, point.name] = Placed(point, time_s)
     if stepped:
         connection.execute(_UPSERT_POINT, stepped)
@@ -319,11 +324,6 @@ def _write_points(connection: Connection, placed: list[Placed], ids: dict[Series
         _append_unstepped(connection, unstepped)
     if latest:
         connection.execute(_UPSERT_LATEST, [_latest_row(*newest) for newest in latest.values()])
-
-
-def _supersedes(point: MetricPoint, other: MetricPoint) -> bool:
-    """The same order as in the condition of `_UPSERT_LATEST`."""
-    return (point.attempt, -point.rank) >= (other.attempt, -other.rank)
 
 
 def _latest_row(point: MetricPoint, time_s: float) -> dict[str, object]:
