@@ -19,7 +19,7 @@ from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.mirror_state import MirrorFile, SqlMirrorState
 from trainmaster.testing import builders
 from trainmaster.testing.tracker_contract import MemoryTracker, Rows, TrackerContract
-from trainmaster.tracking.follower import Follower
+from trainmaster.tracking.follower import Follower, Lag
 from trainmaster.tracking.sources import Sources
 
 
@@ -320,7 +320,24 @@ def test_a_run_that_the_tracker_does_not_take_holds_up_no_other() -> None:
         known = made.mirror._runs.of("a-1")
         assert known is not None
         assert known.fault == "the experiment of a-1 was deleted"
-        assert made.mirror.lag().points == 0
+        assert made.mirror.lag() == Lag(0, 0.0, runs=0, refused=1)
+        made.mirror = made.fresh()
+        made.until_quiet()
+        assert made.mirror.lag().refused == 1
+
+
+def test_a_mirror_that_has_sent_nothing_yet_is_behind() -> None:
+    with world() as made:
+        for job in made.attempts:
+            made.report(job, [1, 2], 0.5)
+        made.mirror._begin_following()
+        assert made.mirror.lag() == Lag(0, 0.0, runs=2)
+        made.until_quiet()
+        assert made.mirror.lag() == Lag(0, 0.0)
+        made.report("a-1", [3], 0.5)
+        made.log.set(replace(made.log.now["a-1"], state=State.SUCCEEDED, ended_s=50.0))
+        made.step()
+        assert made.mirror.lag() == Lag(0, 0.0, runs=1)  # its end is not told yet
 
 
 def test_a_bad_run_is_tried_less_and_less_often_and_what_heals_one_may_heal_all() -> None:

@@ -26,7 +26,7 @@ from waiting import deadline
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import MetricPoint
-from trainmaster.ports.tracker import RunTroubledError, Tracker, TrackerUnreachableError
+from trainmaster.ports.tracker import RunRefusedError, RunTroubledError, Tracker, TrackerUnreachableError
 from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.mirror_state import MirrorFile
@@ -80,6 +80,26 @@ class TestMlflow(TrackerContract):
         ref = tracker.begin(odd).ref
         tracker.tell(ref, odd, None)
         assert sorted(MlflowClient(mlflow.url).get_run(ref).data.params.values()) == ["1", "2", "3", "4"]
+
+    def test_a_removed_tag_is_removed(self, tracker: Tracker, mlflow: Mlflow) -> None:
+        own = {"trainmaster.run": some_run().id}
+        before, now = some_run(tags={**own, "bad": "yes", "gone": "1", "stage": "prod"}), some_run(tags={**own, "stage": "prod"})
+        ref = tracker.begin(before).ref
+        tracker.tell(ref, before, None)
+        client = MlflowClient(mlflow.url)
+        client.delete_tag(ref, "gone")  # by a person
+        tracker.tell(ref, now, before)
+        assert {"bad", "gone", "stage"} & client.get_run(ref).data.tags.keys() == {"stage"}
+
+    def test_an_odd_artifact_name_concerns_that_file_only(self, tracker: Tracker, mlflow: Mlflow, tmp_path: Path) -> None:
+        source = tmp_path / "loss.png"
+        source.write_bytes(b"picture")
+        ref = tracker.begin(some_run()).ref
+        tracker.keep(ref, "./plots//loss.png", source)
+        assert [file.path for file in MlflowClient(mlflow.url).list_artifacts(ref, "plots")] == ["plots/loss.png"]
+        for name in ("a\nb/loss.png", "../loss.png"):
+            with pytest.raises(RunRefusedError):
+                tracker.keep(ref, name, source)
 
     def test_what_is_too_long_for_mlflow_is_cut_and_named(self, tracker: Tracker, mlflow: Mlflow) -> None:
         """T11: it was cut without a word."""

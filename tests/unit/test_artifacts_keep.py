@@ -144,3 +144,10 @@ def test_a_damaged_copy_in_the_store_is_replaced(tmp_path: Path) -> None:
     stored.write_bytes(b"")
     assert keep_all(orders) == [kept("model.bin", "m", "model")]
     assert stored.read_bytes() == b"m"
+
+
+def test_a_name_is_stored_in_its_shortest_form(tmp_path: Path) -> None:
+    """MLflow takes no other."""
+    path = tmp_path / "loss.png"
+    write(path, "a")
+    assert keep_one(launch(tmp_path), str(path), "./plots//loss.png") == kept("plots/loss.png", "a", "plot")

@@ -14,6 +14,9 @@ FAILS = {"digits-3": "http://h answers 500, an error of its own"}
         ({}, "mlflow is starting", False),
         (WELL, "mlflow up to date", False),
         ({**WELL, "points": 720, "seconds": 4.0}, "mlflow 720 points (4 s) behind", False),
+        ({**WELL, "behind": 2}, "mlflow 2 runs behind", False),
+        ({**WELL, "points": 720, "seconds": 4.0, "behind": 1}, "mlflow 720 points (4 s) and 1 run behind", False),
+        ({**WELL, "refused": 1}, "mlflow up to date, refuses 1 run (tm show names the reason)", False),
         (
             {**WELL, "points": 720, "seconds": 4.0, "trouble": "http://h cannot be reached"},
             "mlflow 720 points (4 s) behind, does not answer: http://h cannot be reached",

@@ -11,6 +11,8 @@ from typing import Protocol
 
 from trainmaster.errors import OperationError
 
+NOT_COPIED = "not copied: "  # begins the reason for which a file was skipped
+
 
 class TrackerUnreachableError(OperationError):
     """The tracker does not answer, or not in time; the request may have been executed. It is retried later."""
@@ -162,7 +164,7 @@ class Mirrored:
     ref: str
     url: str
     told: Run | None = None
-    kept: Mapping[str, str] = field(default_factory=dict)  # path -> digest
+    kept: Mapping[str, str] = field(default_factory=dict)  # path -> digest, or NOT_COPIED and why the file was skipped
     mark: str = ""
     fill_upto: int | None = None  # backfill: points up to this number are still sent, apart from the feed
     fill_after: tuple[int, ...] | None = None  # position of the backfill
@@ -217,6 +219,10 @@ class MirrorState(Protocol):
 
     def unfinished(self) -> list[Mirrored]:
         """Runs that are not finished."""
+        ...
+
+    def refused(self) -> list[str]:
+        """The jobs that are no longer mirrored because the tracker refused them."""
         ...
 
     def forget(self, job: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Row, delete, select
 
-from trainmaster.ports.tracker import Cursor, Mirrored, Parcel, Run
+from trainmaster.ports.tracker import NOT_COPIED, Cursor, Mirrored, Parcel, Run
 from trainmaster.store import schema
 from trainmaster.store.codec import dump, load
 from trainmaster.store.database import Database, upsert
@@ -29,16 +29,26 @@ class MirrorFile:
 
     def urls(self, job: str) -> dict[str, str]:
         """Where a job's runs can be viewed: tracker -> URL or directory."""
-        query = select(_run.c.sink, _run.c.url, _run.c.fault).where(_run.c.job == job).order_by(_run.c.sink)
+        query = select(_run.c.sink, _run.c.url, _run.c.fault, _run.c.kept).where(_run.c.job == job).order_by(_run.c.sink)
         with self.database.reading() as connection:
-            return {
-                row.sink: row.url if row.fault is None else " ".join(filter(None, (row.url, f"(not mirrored: {row.fault})")))
-                for row in connection.execute(query)
-            }
+            rows = connection.execute(query).all()
+        return {row.sink: " ".join(filter(None, (row.url, _lacking(row.fault, row.kept)))) for row in rows}
 
     def close(self) -> None:
         """Close the file."""
         self.database.close()
+
+
+def _lacking(fault: str | None, kept: str) -> str:
+    """What of the job the tracker does not have, and why; "" if nothing is known to be missing."""
+    if fault is not None:
+        return f"(not mirrored: {fault})"
+    skipped = [(path, said) for path, said in json.loads(kept).items() if said.startswith(NOT_COPIED)]
+    if not skipped:
+        return ""
+    path, said = skipped[0]
+    more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
+    return f"({path}{more} {said})"
 
 
 class ChangeLog(SqlEventStore):
@@ -98,6 +108,12 @@ class SqlMirrorState:
         query = select(_run).where(_run.c.sink == self._sink, _run.c.unfinished.is_(True)).order_by(_run.c.job)
         with self._database.reading() as connection:
             return [_mirrored(row) for row in connection.execute(query)]
+
+    def refused(self) -> list[str]:
+        """See the port."""
+        query = select(_run.c.job).where(_run.c.sink == self._sink, _run.c.fault.is_not(None))
+        with self._database.reading() as connection:
+            return list(connection.execute(query).scalars())
 
     def forget(self, job: str) -> None:
         """See the port."""

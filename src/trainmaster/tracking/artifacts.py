@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from trainmaster.errors import NotFoundError
+from trainmaster.errors import DamagedError, NotFoundError
 from trainmaster.model.checkpoints import Artifact
-from trainmaster.ports.tracker import Mirrored, RunRefusedError, Tracker
+from trainmaster.ports.tracker import NOT_COPIED, Mirrored, RunRefusedError, Tracker
 
 FILE_MAX_BYTES = 10 * 1024 * 1024  # larger files stay in our own store, where `tm get` finds them
 FILES_MAX = 1000  # of one job
@@ -34,18 +34,26 @@ class ArtifactCopier:
         kept = dict(run.kept)
         for one in self._listed(run.job, FILES_MAX):
             if one.bytes <= FILE_MAX_BYTES and kept.get(one.path) != one.digest:
-                self._copy(tracker, run, one)
-                kept[one.path] = one.digest
+                why = self._copy(tracker, run, one)
+                kept[one.path] = NOT_COPIED + why if why else one.digest
+                if why and kept[one.path] != run.kept.get(one.path):
+                    _log.warning("%s of %s is not copied: %s", one.path, run.job, why)
         return run if kept == dict(run.kept) else replace(run, kept=kept)
 
-    def _copy(self, tracker: Tracker, run: Mirrored, one: Artifact) -> None:
-        """Copy one file. A file that cannot be copied is skipped: it is only missing in the tracker."""
+    def _copy(self, tracker: Tracker, run: Mirrored, one: Artifact) -> str:
+        """Copy one file. Returns why it was skipped, or "". A skipped file is tried again when the run changes."""
         self._scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=self._scratch) as directory:
             local = Path(directory) / (os.path.basename(one.path) or "file")
             try:
                 with self._opened(run.job, one) as source, local.open("wb") as target:
                     shutil.copyfileobj(source, target)
+            except (NotFoundError, DamagedError) as error:
+                return error.message
+            except OSError as error:  # of this file, e.g. a name that the disk does not take
+                return error.strerror or type(error).__name__
+            try:
                 tracker.keep(run.ref, one.path, local)
-            except (NotFoundError, RunRefusedError) as error:
-                _log.warning("%s of %s is not copied: %s", one.path, run.job, error)
+            except RunRefusedError as error:
+                return error.message
+        return ""

@@ -42,6 +42,8 @@ class Lag:
 
     points: int  # upper bound: includes superseded points and those of other projects
     seconds: float  # age of the oldest point not yet sent
+    runs: int = 0  # to which something else is still sent: their state, their files, their end, earlier points
+    refused: int = 0  # runs that are not mirrored any more
 
 
 class Follower:
@@ -77,10 +79,14 @@ class Follower:
 
     def lag(self) -> Lag:
         """The current lag."""
+        filled = {run.job for run in list(self._runs.open.values()) if run.fill_upto is not None}
+        behind = (set(self._pending) | self._endings.untold() | filled) - set(self._backoff.failures())
+        runs, refused = len(behind), len(self._runs.refused)
         first = self._from.feed.since(self._cursor.points_seq, 1).points
         if not first:
-            return Lag(0, 0.0)
-        return Lag(self._from.feed.last_seq() - self._cursor.points_seq, max(0.0, time.time() - first[0].time_s))
+            return Lag(0, 0.0, runs, refused)
+        points = self._from.feed.last_seq() - self._cursor.points_seq
+        return Lag(points, max(0.0, time.time() - first[0].time_s), runs, refused)
 
     def troubled(self) -> dict[str, str]:
         """The jobs on whose runs the tracker fails, with the error; they are retried with growing intervals."""

@@ -98,5 +98,5 @@ class Mirror:
             state["runs"] = follower.troubled()
             with suppress(TrainmasterError):
                 lag = follower.lag()
-                state |= {"points": lag.points, "seconds": round(lag.seconds, 1)}
+                state |= {"points": lag.points, "seconds": round(lag.seconds, 1), "behind": lag.runs, "refused": lag.refused}
         return state

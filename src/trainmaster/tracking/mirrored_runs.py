@@ -15,11 +15,13 @@ class MirroredRuns:
         self._state = state
         self._logged: dict[str, Mapping[str, frozenset[int]]] = {}  # contents of found runs that are being backfilled
         self.open: dict[str, Mirrored] = {}  # unfinished runs
+        self.refused: set[str] = set()  # jobs that the tracker refused for good
 
     def load(self) -> Cursor | None:
         """Load the unfinished runs. Returns the cursor that was stored with them."""
         cursor = self._state.cursor()
         self.open = {run.job: run for run in self._state.unfinished()}
+        self.refused = set(self._state.refused())
         return cursor
 
     def of(self, job: str) -> Mirrored | None:
@@ -30,6 +32,7 @@ class MirroredRuns:
         """Store the marks of these runs, and the cursor unless it is None, in one transaction."""
         self._state.save(cursor, runs)
         for run in runs:
+            (self.refused.add if run.fault is not None else self.refused.discard)(run.job)
             if run.unfinished:
                 self.open[run.job] = run
             else:
@@ -41,6 +44,7 @@ class MirroredRuns:
         """Drop a run that is gone."""
         self._state.forget(job)
         self.open.pop(job, None)
+        self.refused.discard(job)
         self._logged.pop(job, None)
 
     def note_contents(self, job: str, logged: Mapping[str, frozenset[int]]) -> None:
@@ -77,6 +81,10 @@ class Endings:
     def is_untold(self, job: str) -> bool:
         """Whether its end waits to be told."""
         return job in self._untold
+
+    def untold(self) -> set[str]:
+        """All of them."""
+        return set(self._untold)
 
     def told(self, job: str) -> None:
         """Its end was told."""

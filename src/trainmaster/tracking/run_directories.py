@@ -4,6 +4,7 @@ A mark is the length of a file when the mirror last stored it. Bytes beyond it w
 stored the mark. They are cut off before more is written, so that nothing is duplicated.
 """
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from trainmaster.home import write_atomic
 from trainmaster.ports.tracker import Run, RunGoneError, RunRefusedError, TrackerUnreachableError
 from trainmaster.wire.runs import TAG_RUN
 
+_OF_ONE_FILE = (errno.ENAMETOOLONG, errno.EEXIST, errno.EISDIR, errno.ENOTDIR)  # its name is the cause, not the disk
 _FULL_HINT = "free some space where the tracking directory is"
 
 
@@ -59,6 +61,8 @@ class RunDirectories:
             shutil.copyfile(source, part)
             os.replace(part, target)
         except OSError as error:
+            if error.errno in _OF_ONE_FILE:
+                raise RunRefusedError(f"{path!r} cannot be stored: {error.strerror}") from error
             raise _unwritable(target, error) from error
 
 

@@ -32,6 +32,7 @@ _TAG_CUT = "trainmaster.cut"  # params and tags that are longer than what MLflow
 _TIMEOUT_S = 20
 _ODD = re.compile(r"[^\w\-. /:]", re.ASCII)
 _FIVE_HUNDRED = "too many 500 error responses"
+_FILE_REFUSED = (400, 404, 405, 411, 413, 414, 415, 422)  # statuses that concern one file, not the server or the password
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_TIMEOUT_S))
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # the mirror retries itself, and reports the reason meanwhile
@@ -41,6 +42,7 @@ from mlflow import MlflowClient  # noqa: E402  its settings are read on import
 from mlflow.entities import Metric, Param, RunTag  # noqa: E402
 from mlflow.entities import Run as MlflowRun  # noqa: E402
 from mlflow.exceptions import MlflowException, RestException  # noqa: E402
+from requests import HTTPError  # type: ignore[import-untyped]  # noqa: E402
 
 
 class MlflowTracker:
@@ -82,6 +84,9 @@ class MlflowTracker:
             for start in range(0, max(len(new_params), len(new_tags)), _PARAMS):
                 some_tags = new_tags[start : start + _TAGS]
                 self._client.log_batch(ref, params=new_params[start : start + _PARAMS], tags=some_tags)
+            if before is not None:
+                for name in sorted(set(old_tags) - set(_tags(run))):
+                    self._delete_tag(ref, name)
             if before is None or (before.status, before.ended_s) != (run.status, run.ended_s):
                 self._set_status(ref, run)
 
@@ -95,8 +100,16 @@ class MlflowTracker:
 
     def keep(self, ref: str, path: str, source: Path) -> None:
         """See the port."""
+        plain = posixpath.normpath(path).lstrip("/")
+        if plain.startswith("..") or not plain.isprintable():
+            raise RunRefusedError(f"MLflow does not take an artifact named {path!r}")
         with translated():
-            self._client.log_artifact(ref, str(source), posixpath.dirname(path) or None)
+            try:
+                self._client.log_artifact(ref, str(source), posixpath.dirname(plain) or None)
+            except HTTPError as error:
+                if error.response is not None and error.response.status_code in _FILE_REFUSED:
+                    raise RunRefusedError(f"MLflow does not take the file: it answers {error.response.status_code}") from error
+                raise
 
     def settle(self, ref: str, run: Run, mark: str) -> None:
         """See the port. The status is set again if someone has changed the run meanwhile."""
@@ -116,6 +129,14 @@ class MlflowTracker:
 
     def close(self) -> None:
         """See the port."""
+
+    def _delete_tag(self, ref: str, name: str) -> None:
+        """Remove a tag that the job no longer has. Someone may have removed it in MLflow."""
+        try:
+            self._client.delete_tag(ref, name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST" or name in self._client.get_run(ref).data.tags:
+                raise
 
     def _set_status(self, ref: str, run: Run) -> None:
         if run.status.ended:

@@ -130,6 +130,7 @@ def _keep(
     if not is_artifact_name(name):
         missed(printable(name), "a name must be a path that stays inside: without '..', and not empty")
         return None
+    name = "/".join(part for part in name.split("/") if part not in ("", "."))  # one file has one name: "./a" is "a"
     store = launch["artifact_store"]
     part = os.path.join(store, f".{os.getpid()}.part")
     try:

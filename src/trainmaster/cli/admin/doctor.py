@@ -171,12 +171,16 @@ def _mirror(home: Home) -> Check:
 def tracker_line(name: str, state: Mapping[str, Any]) -> tuple[str, bool]:
     """The state of one tracker (its part of `mirror.json`), and whether there is a problem."""
     points, trouble, runs = state.get("points"), state.get("trouble"), state.get("runs") or {}
-    behind = f"{points} points ({human.duration(state['seconds'])}) behind" if points else "up to date"
+    late = [f"{points} points ({human.duration(state['seconds'])})"] if points else []
+    late += [human.plural(state["behind"], "run")] if state.get("behind") else []
+    behind = f"{' and '.join(late)} behind" if late else "up to date"
     line = f"{name} {'is starting' if points is None else behind}"
     if runs:
         job, why = next(iter(runs.items()))
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
         line += f" except for {job}{more}, where it fails: {why}"
+    if state.get("refused"):
+        line += f", refuses {human.plural(state['refused'], 'run')} (tm show names the reason)"
     if trouble:
         line += f", does not answer: {trouble}"
     return line, bool(trouble or runs)
