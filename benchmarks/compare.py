@@ -16,7 +16,7 @@ import serving
 
 from trainmaster.client.api import Client
 from trainmaster.home import Home
-from trainmaster.ports.store import MetricPoint
+from trainmaster.ports.metric_store import MetricPoint
 from trainmaster.store.metrics.points import SqlMetricStore
 
 RUNS = 20

@@ -19,7 +19,7 @@ from mlflow import MlflowClient
 from trainmaster import daemons
 from trainmaster.client.api import Client
 from trainmaster.home import Home
-from trainmaster.ports.store import MetricPoint
+from trainmaster.ports.metric_store import MetricPoint
 from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.mirror_state import MirrorFile

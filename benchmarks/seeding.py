@@ -18,7 +18,8 @@ from trainmaster.model.ids import AgentKey, job_id
 from trainmaster.model.job import Attempt, Job, Outcome, RankEnd, StopFor
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Resources
-from trainmaster.ports.store import HeartbeatRow, MetricPoint, NewEvent
+from trainmaster.ports.metric_store import HeartbeatRow, MetricPoint
+from trainmaster.ports.store import NewEvent
 from trainmaster.recovery.restart_policy import verdict_of
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox

@@ -22,7 +22,7 @@ from trainmaster.model.commands import AgentReport
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Action, Job, Outcome, State, StopFor, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
-from trainmaster.ports.store import HeartbeatRow, MetricPoint
+from trainmaster.ports.metric_store import HeartbeatRow, MetricPoint
 from trainmaster.server.agents.orders import orders, over, superseded, version
 from trainmaster.server.jobs import job_reads
 from trainmaster.server.runtime import metric_writer

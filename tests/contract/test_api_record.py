@@ -19,7 +19,8 @@ from trainmaster.model.commands import TakeNote
 from trainmaster.model.job import Action, Outcome, RankEnd, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.blobs import environment_blob
-from trainmaster.ports.store import MetricPoint, NewEvent
+from trainmaster.ports.metric_store import MetricPoint
+from trainmaster.ports.store import NewEvent
 from trainmaster.server.record import artifacts, comparison, notes
 from trainmaster.server.record.command_reading import BY_ITSELF
 from trainmaster.store.inbox import SqlInbox

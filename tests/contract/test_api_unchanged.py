@@ -11,7 +11,7 @@ from api_server import Api, serving
 from trainmaster.client.connection import Call, Connection
 from trainmaster.model import events as ev
 from trainmaster.model.nodes import Allocation, NodeShare
-from trainmaster.ports.store import MetricPoint
+from trainmaster.ports.metric_store import MetricPoint
 
 
 @pytest.fixture

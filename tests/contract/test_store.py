@@ -19,7 +19,8 @@ from trainmaster.home import Home
 from trainmaster.model.commands import CancelJob
 from trainmaster.model.events import Waited
 from trainmaster.model.ids import AgentKey
-from trainmaster.ports.store import MetricPoint, NewEvent, NewRow
+from trainmaster.ports.metric_store import MetricPoint
+from trainmaster.ports.store import NewEvent, NewRow
 from trainmaster.reserve import Reserve
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.inbox import SqlInbox

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.job import Job, State
-from trainmaster.ports.store import JobQuery, MetricPoint
+from trainmaster.ports.metric_store import MetricPoint
+from trainmaster.ports.store import JobQuery
 from trainmaster.ports.tracker import Cursor, Mirrored, Run, RunStatus, TrackerUnreachableError
 from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.metrics.points import SqlMetricStore

@@ -25,7 +25,7 @@ from waiting import deadline
 
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.job import Job, State
-from trainmaster.ports.store import MetricPoint
+from trainmaster.ports.metric_store import MetricPoint
 from trainmaster.ports.tracker import RunRefusedError, RunTroubledError, Tracker, TrackerUnreachableError
 from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.metrics.points import SqlMetricStore

@@ -23,7 +23,7 @@ from trainmaster.errors import ConflictError, NotFoundError, OperationError
 from trainmaster.home import Home
 from trainmaster.model.job import State
 from trainmaster.ports.engine import Phase
-from trainmaster.ports.store import MetricPoint
+from trainmaster.ports.metric_store import MetricPoint
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.file_checks import check_files
 from trainmaster.store.metrics.points import SqlMetricStore

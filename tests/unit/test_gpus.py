@@ -9,7 +9,7 @@ from trainmaster.engines.simulated.scripts import Script, always
 from trainmaster.home import Home
 from trainmaster.model.commands import CancelJob
 from trainmaster.model.spec import Resources
-from trainmaster.ports.store import MetricPoint
+from trainmaster.ports.metric_store import MetricPoint
 from trainmaster.server.cluster.gpus import listed, used
 from trainmaster.store.metrics.points import SqlMetricStore
 

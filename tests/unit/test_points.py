@@ -17,7 +17,7 @@ from trainmaster.agent.transport import point_file, points
 from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.agent.transport.points import Points
 from trainmaster.home import Home
-from trainmaster.ports.store import Arrival, MetricPoint
+from trainmaster.ports.metric_store import Arrival, MetricPoint
 from trainmaster.server.runtime.metric_writer import MetricWriter
 from trainmaster.server.runtime.unsent_points import import_points
 from trainmaster.store.metrics.points import SqlMetricStore

@@ -24,7 +24,7 @@ from trainmaster.model.events import BytesGivenUp, BytesRemoved
 from trainmaster.model.job import Attempt, Job, State
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.storage_kinds import OF_ENDED, StorageKind
-from trainmaster.ports.store import MetricPoint
+from trainmaster.ports.metric_store import MetricPoint
 from trainmaster.server.storage import disk_usage, removal, retention
 from trainmaster.server.storage.retention import DAY_S, Retention
 from trainmaster.store.metrics.points import SqlMetricStore

@@ -1,4 +1,4 @@
-"""Contract suite for `trainmaster.ports.store.MetricStore`, to subclass; `store_contract` has the other two."""
+"""Contract suite for `trainmaster.ports.metric_store.MetricStore`, to subclass; `store_contract` has the other two."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from trainmaster.errors import DiskFullError
-from trainmaster.ports.store import Arrival, HeartbeatRow, LostWork, MetricPoint, MetricStore
+from trainmaster.ports.metric_store import Arrival, HeartbeatRow, LostWork, MetricPoint, MetricStore
 from trainmaster.testing.store_contract import Full
 
 OpenMetrics = Callable[..., MetricStore]

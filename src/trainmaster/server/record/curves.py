@@ -7,7 +7,8 @@ of the earlier attempt stay on record, but no model has what they measured.
 from collections.abc import Sequence
 
 from trainmaster.model.job import Job
-from trainmaster.ports.store import EventStore, LostWork, MetricStore
+from trainmaster.ports.metric_store import LostWork, MetricStore
+from trainmaster.ports.store import EventStore
 from trainmaster.recovery import resumption
 from trainmaster.server.views.resources import all_attempts
 

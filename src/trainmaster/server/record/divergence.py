@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainmaster.ports.store import MetricStore
+from trainmaster.ports.metric_store import MetricStore
 from trainmaster.wire.names import SYSTEM
 
 LISTED = (1, 1_000)  # metrics, and points of each that are read, per job of a list: less than a millisecond

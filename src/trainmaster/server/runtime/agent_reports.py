@@ -11,7 +11,8 @@ from typing import Any
 
 from trainmaster.model.commands import AgentReport
 from trainmaster.model.ids import AgentKey
-from trainmaster.ports.store import Arrival, HeartbeatRow, MetricPoint, NewRow
+from trainmaster.ports.metric_store import Arrival, HeartbeatRow, MetricPoint
+from trainmaster.ports.store import NewRow
 from trainmaster.wire.names import is_metric_name
 
 _INT_MAX = 2**63 - 1

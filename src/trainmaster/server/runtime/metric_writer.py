@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
-from trainmaster.ports.store import HeartbeatRow, MetricPoint, MetricStore
+from trainmaster.ports.metric_store import HeartbeatRow, MetricPoint, MetricStore
 from trainmaster.server.runtime.group_commit import GroupWriter
 from trainmaster.server.runtime.unsent_points import has_left, import_points
 

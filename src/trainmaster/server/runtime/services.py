@@ -8,7 +8,8 @@ from trainmaster.configuration import Configuration
 from trainmaster.home import Home
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.index import JobIndex
-from trainmaster.ports.store import EventStore, Inbox, MetricStore
+from trainmaster.ports.metric_store import MetricStore
+from trainmaster.ports.store import EventStore, Inbox
 from trainmaster.ports.tokens import TokenStore
 
 

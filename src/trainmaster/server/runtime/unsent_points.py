@@ -17,7 +17,7 @@ from trainmaster import troubles
 from trainmaster.agent.transport import point_file
 from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
-from trainmaster.ports.store import Arrival, MetricPoint, MetricStore
+from trainmaster.ports.metric_store import Arrival, MetricPoint, MetricStore
 from trainmaster.wire.names import EXIT, LOCK
 
 _TROUBLE = "metrics"

@@ -14,7 +14,8 @@ from trainmaster.home import Home
 from trainmaster.model.commands import GiveUpBytes
 from trainmaster.model.job import Job
 from trainmaster.model.storage_kinds import ATTEMPTS_KEPT, StorageKind
-from trainmaster.ports.store import EventStore, MetricStore, NewRow
+from trainmaster.ports.metric_store import MetricStore
+from trainmaster.ports.store import EventStore, NewRow
 from trainmaster.server.record.curves import Curves
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.runtime.workers import LONG

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, delete, select, tuple_
 
 from trainmaster.model.ids import AgentKey
-from trainmaster.ports.store import Arrival, HeartbeatRow, MetricPoint
+from trainmaster.ports.metric_store import Arrival, HeartbeatRow, MetricPoint
 from trainmaster.store import schema
 from trainmaster.store.database import upsert
 

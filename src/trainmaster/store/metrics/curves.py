@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, bindparam, case, func, literal, select
 
-from trainmaster.ports.store import LostWork
+from trainmaster.ports.metric_store import LostWork
 from trainmaster.store import schema
 
 Curve = list[tuple[int, float]]

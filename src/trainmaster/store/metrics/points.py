@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from trainmaster.errors import DamagedError
 from trainmaster.model.ids import AgentKey
-from trainmaster.ports.store import HeartbeatRow, LostWork, MetricPoint
+from trainmaster.ports.metric_store import HeartbeatRow, LostWork, MetricPoint
 from trainmaster.store import schema
 from trainmaster.store.database import Database, upsert
 from trainmaster.store.identity import set_aside
@@ -67,7 +67,7 @@ def _surviving(method: M) -> M:
 
 
 class SqlMetricStore(Thinner):
-    """`trainmaster.ports.store.MetricStore`. A damaged file is set aside and reported, and an empty one is created.
+    """`trainmaster.ports.metric_store.MetricStore`. A damaged file is set aside and reported, and an empty one is created.
 
     Raises: OperationError if the file cannot be used.
     """

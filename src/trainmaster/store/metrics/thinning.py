@@ -5,7 +5,7 @@ from itertools import product
 
 from sqlalchemy import Connection, Table, delete, func, select
 
-from trainmaster.ports.store import LostWork
+from trainmaster.ports.metric_store import LostWork
 from trainmaster.store import schema
 from trainmaster.store.database import Database, upsert
 from trainmaster.store.metrics.curves import read_best, read_curve, read_divergence, read_last
@@ -28,7 +28,7 @@ def read_last_seq(connection: Connection) -> int:
 
 
 class Thinner:
-    """Thinning and shrinking: part of `trainmaster.ports.store.MetricStore`."""
+    """Thinning and shrinking: part of `trainmaster.ports.metric_store.MetricStore`."""
 
     _database: Database
 
