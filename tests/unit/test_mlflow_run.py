@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launches import launch, write
 
+from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.mlflow import histories
-from trainmaster.agent.mlflow.listener import logged_elsewhere
+from trainmaster.agent.mlflow.listener import MlflowListener, logged_elsewhere
 from trainmaster.agent.mlflow.run_api import Fault, Runs
+from trainmaster.agent.transport.outbox import Outbox
 
 ID = "f" * 32
 
@@ -105,8 +107,24 @@ def test_a_parameter_has_one_value() -> None:
 def test_a_resumed_script_may_say_another_value_and_the_first_stays() -> None:
     script = Script(params={"start": "0"})
     script.ok("POST", "runs/log-parameter", run_id=ID, key="start", value="450")
-    assert script.told() == []
+    assert script.told() == [("kept", "start", ("0", "450"))], "the record says another value than the program used"
     assert script.ok("GET", "runs/get", run_id=ID)["run"]["data"]["params"] == [{"key": "start", "value": "0"}]
+
+
+def test_the_same_value_written_otherwise_is_the_same() -> None:
+    script = Script(params={"lr": "0.001", "amp": "true", "name": "a"})
+    script.ok("POST", "runs/log-batch", run_id=ID, params=[{"key": k, "value": v} for k, v in (("lr", "1e-3"), ("amp", "True"))])
+    assert script.told() == []
+
+
+def test_parameters_that_the_record_has_otherwise_are_warned_of(tmp_path: Path) -> None:
+    """`--set lr=0.1` and `mlflow.log_param("lr", 0.01)`: nothing had the value that was used."""
+    outbox, listener = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")), MlflowListener({"id": ID, "experiment_id": "7", "experiment": "d", "name": "d-1", "params": {}, "tags": {}})
+    listener.told += [("kept", f"p{number}", ("0.1", "x" * 100)) for number in range(6)]
+    listener.pass_on(Progress(outbox), lambda rank, message: None, outbox)
+    told = outbox.warned["parameters"]["text"]
+    assert told.startswith(f"the program logged p0={'x' * 80} (the record keeps 0.1), p1=")
+    assert told.endswith(" and 1 more: the spec or an earlier attempt gave other values")
 
 
 def test_tags_change_and_go() -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _BACKLOG = 64
 _FIRST_TELL_S = 0.2  # parameters come in bursts: one report per burst
 _TELL_EVERY_S = 5.0  # a tag that changes at every step must not create an event per step
+_KEPT_NAMED = 5
 _ARTIFACTS = "mlflow"  # below the attempt's directory
 _NEVER_SHOWN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")  # they would take precedence over our token
 
@@ -101,6 +102,8 @@ class MlflowListener:
                 progress.logged(*what)
             elif kind == "artifact":
                 keep(0, {"t": "a", "path": what[0], "name": what[1]})
+            elif kind == "kept":
+                self._texts.warn_kept(outbox, *what)
             else:
                 self._texts.take(kind, *what)
         self._texts.report_if_due(outbox)
@@ -123,6 +126,7 @@ class _Texts:
         self._params: dict[str, str] = {}
         self._tags: dict[str, Optional[str]] = {}
         self._due_s: Optional[float] = None  # since the first one
+        self._kept: dict[str, tuple[str, str]] = {}  # parameters that the record has with another value than the program logged
         self.reports: list[dict[str, Any]] = []
 
     def take(self, kind: str, name: str, value: Any) -> None:
@@ -130,6 +134,14 @@ class _Texts:
         (self._params if kind == "param" else self._tags)[name] = value
         if self._due_s is None:
             self._due_s = time.monotonic() + _FIRST_TELL_S
+
+    def warn_kept(self, outbox: Outbox, name: str, differing: tuple[str, str]) -> None:
+        """The program logged another value than the record keeps."""
+        self._kept[name] = differing
+        told = [f"{one}={logged[:80]} (the record keeps {kept[:80]})" for one, (kept, logged) in self._kept.items()]
+        more = f" and {len(told) - _KEPT_NAMED} more" if len(told) > _KEPT_NAMED else ""
+        given = "the spec or an earlier attempt gave other values"
+        outbox.warn("parameters", f"the program logged {', '.join(told[:_KEPT_NAMED])}{more}: {given}")
 
     def report_if_due(self, outbox: Outbox) -> None:
         """Report them, unless the last report was a short time ago."""

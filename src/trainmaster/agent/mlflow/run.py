@@ -48,7 +48,8 @@ class Params:
     def log(self, given: list[Body]) -> dict[str, str]:
         """Record parameters, all or none. Returns those that the job's record does not have. Raises: Fault.
 
-        As in MLflow, a parameter has one value. If a resumed script logs another value, the first one is kept.
+        As in MLflow, a parameter has one value. If the script logs another one than the spec or an earlier attempt gave, the
+        first one is kept, because an error would end a training that runs elsewhere; see `contradicted`.
         """
         new: dict[str, str] = {}
         for param in given:
@@ -65,9 +66,22 @@ class Params:
         self._logged.update(new)
         return {name: value for name, value in new.items() if name not in self._earlier}
 
+    def contradicted(self, name: str) -> Optional[tuple[str, str]]:
+        """(the value that the record keeps, the one that was logged), if these differ."""
+        kept, logged = self._earlier.get(name), self._logged.get(name)
+        return None if kept is None or logged is None or _alike(kept, logged) else (kept, logged)
+
     def shown(self) -> list[Body]:
         """In MLflow's format."""
         return [{"key": name, "value": value} for name, value in {**self._logged, **self._earlier}.items()]
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two texts stand for one value: `1e-3` and `0.001`, `true` and `True`."""
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one.strip().lower() == other.strip().lower()
 
 
 class Lineage:

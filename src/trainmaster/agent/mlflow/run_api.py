@@ -269,6 +269,10 @@ class Runs:
 
     def _params(self, run: Run, given: list[Body]) -> None:
         self._told.extend(("param", run.prefix + name, value) for name, value in run.params.log(given).items())
+        for name in (str(one["key"]) for one in given):
+            differing = run.params.contradicted(name)
+            if differing is not None:
+                self._told.append(("kept", run.prefix + name, differing))
 
     def _tags(self, run: Run, tags: dict[str, str]) -> None:
         """Set tags. Those of MLflow itself describe the job's own run alone, and of another one only the script sees them."""
