@@ -42,8 +42,12 @@ _latest, _fence, _heartbeat = schema.latest, schema.fence, schema.heartbeat
 _SET_FENCE = upsert(_fence, ["job"])
 _UPSERT_POINT = upsert(_point, ["series", "step"], where=lambda new: new.attempt >= _point.c.attempt, kept=["seq"])
 _UPSERT_HEARTBEAT = upsert(_heartbeat, ["key"], where=lambda new: new.at_s >= _heartbeat.c.at_s)
-# The same rank as in `_lowest_rank`; its attempt is not below the fence, and it arrived later, whatever its date.
-_UPSERT_LATEST = upsert(_latest, ["job", "name"], where=lambda new: new.rank <= _latest.c.rank)
+# The same rank as in `_lowest_rank`. What arrived later is the latest, whatever its date, unless an earlier attempt left it.
+_UPSERT_LATEST = upsert(
+    _latest,
+    ["job", "name"],
+    where=lambda new: (new.rank < _latest.c.rank) | ((new.rank == _latest.c.rank) & (new.attempt >= _latest.c.attempt)),
+)
 
 SeriesKey = tuple[str, str, int]  # job, name, rank
 M = TypeVar("M", bound=Callable[..., Any])
