@@ -12,7 +12,7 @@ from trainmaster.agent.supervise.stopping import Stopping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Callable, Optional
 
     from trainmaster.agent.launch.start import Startup
     from trainmaster.agent.processes.process_tree import File, Process
@@ -61,10 +61,10 @@ class Children:
         """Reap what has ended. False if no process is left."""
         return spawn.reap([*self.programs, *self._commands], self._start.began_s)
 
-    def stop(self, now_s: float, grace_s: float) -> None:
-        """Stop the ranks, roles and commands. Those that are running are marked as stopped by us."""
+    def stop(self, now_s: float, grace_s: float, tell: Optional[Callable[[], None]] = None) -> None:
+        """Stop ranks, roles and commands. Those that are running are marked as stopped by us. `tell`: see `Stopping.begin`."""
         _mark_stopped([*self.programs, *self._commands])
-        self._stopping.begin(now_s, grace_s)
+        self._stopping.begin(now_s, grace_s, tell)
 
     def run_commands(self, orders: list[dict[str, Any]], now_s: float) -> None:
         """Take the orders out of the list, and start and supervise commands beside the ranks."""

@@ -136,7 +136,7 @@ class Attempt:
         """Stop if there is a new order to. Commands of people are put into `_orders.commands`."""
         grace_s = self._orders.take(now_s)
         if grace_s is not None:
-            self._children.stop(now_s, grace_s)
+            self._children.stop(now_s, grace_s, self._orders.tell_sdk)
 
     def _tell(self, now_s: float) -> None:
         """Start to communicate with the server, unless the job is very short."""

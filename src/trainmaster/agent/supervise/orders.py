@@ -60,10 +60,12 @@ class Orders:
                 self.commands.append(order)
         if not graces:
             return None
-        if not self.stopped:
-            self.stopped = True
-            self._start.directory.set_flag(names.FLAG_STOP, b"1")
+        self.stopped = True
         return min(graces)
+
+    def tell_sdk(self) -> None:
+        """Have `should_stop` of the SDK say so."""
+        self._start.directory.set_flag(names.FLAG_STOP, b"1")
 
 
 class _Tombstone:

@@ -11,7 +11,7 @@ from trainmaster.wire.processes import start_ticks
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from typing import AbstractSet, Optional, Sequence
+    from typing import AbstractSet, Callable, Optional, Sequence
 
     from trainmaster.agent.processes.process_tree import File, Process
 else:
@@ -40,19 +40,24 @@ class Stopping:
         """Whether something was left at the deadline."""
         return self._killed_s is not None
 
-    def begin(self, now_s: float, grace_s: float) -> None:
-        """Send SIGTERM now and SIGKILL after `grace_s` (0: at once). A new deadline can only be earlier than the old one."""
+    def begin(self, now_s: float, grace_s: float, tell: Optional[Callable[[], None]] = None) -> None:
+        """Send SIGTERM now and SIGKILL after `grace_s` (0: at once). A new deadline can only be earlier than the old one.
+
+        `tell` is called right before the signals: a program that saves and ends at its word should get them before its end.
+        """
         deadline_s = now_s + max(0.0, grace_s)
         self.deadline_s = deadline_s if self.deadline_s is None else min(self.deadline_s, deadline_s)
         if self.deadline_s > now_s:
-            self.terminate()
+            self.terminate(tell=tell)
         self.step(now_s)
 
-    def terminate(self, among: Optional[AbstractSet[int]] = None) -> None:
+    def terminate(self, among: Optional[AbstractSet[int]] = None, tell: Optional[Callable[[], None]] = None) -> None:
         """Send SIGTERM to every process (of `among`, if given) that has not had it from us."""
         running = [(pid, start_ticks(pid)) for pid in descendants(os.getpid()) if among is None or pid in among]
         new = [process for process in running if process[1] is not None and process not in self._terminated]
         self.note([pid for pid, _ in new])
+        if tell is not None:
+            tell()
         for pid, _ in new:
             send(pid, signal.SIGTERM)
         self._terminated.update(new)
