@@ -123,9 +123,9 @@ class World:
                 self.troubles.pop(0)
                 raise kind(f"at {point}")
 
-    def report(self, job: str, steps: list[int | None], value: float, rank: int = 0) -> None:
+    def report(self, job: str, steps: list[int | None], value: float, rank: int = 0, metric: str = "loss") -> None:
         attempt = self.attempts[job]
-        self.metrics.write([MetricPoint(job, attempt, rank, step, "loss", value + (step or 0), 1.0) for step in steps], [])
+        self.metrics.write([MetricPoint(job, attempt, rank, step, metric, value + (step or 0), 1.0) for step in steps], [])
 
     def step(self) -> None:
         self.now_s += 1.0
@@ -250,18 +250,28 @@ def test_a_project_that_is_mirrored_later_brings_its_history() -> None:
         assert [made.mirrored(job) for job in made.attempts] == [[("loss", 1), ("loss", 2)]] * 2
 
 
-def test_a_mirror_that_lost_its_memory_finds_its_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("metric", ["loss", "acc@1"])
+def test_a_mirror_that_lost_its_memory_finds_its_runs(tmp_path: Path, metric: str) -> None:
+    """Of a metric that the tracker names otherwise, each step was sent again, with another value."""
     with world() as made:
-        made.report("a-1", [1, 2, 3], 0.0)
+        made.report("a-1", [1, 2, 3], 0.0, metric=metric)
         made.until_quiet()
         made.attempts["a-1"] = 2
-        made.report("a-1", [2, 3, 4], 100.0)
+        made.report("a-1", [2, 3, 4], 100.0, metric=metric)
         made.file.close()
         made.file = MirrorFile(tmp_path / "another.db")
         made.mirror = made.fresh()
         made.until_quiet()
-        assert made.mirrored("a-1") == [("loss", step) for step in (1, 2, 3, 4)]
+        assert made.mirrored("a-1") == [(made.tracker.named(metric), step) for step in (1, 2, 3, 4)]
         assert made.tracker.made == 2
+
+
+def test_a_metric_of_a_rank_and_one_with_a_ranks_name_are_two() -> None:
+    with world() as made:
+        made.report("a-1", [1], 0.0, rank=1)
+        made.report("a-1", [1], 0.5, metric="loss/rank1")
+        made.until_quiet()
+        assert made.mirrored("a-1") == [("loss/rank1", 1), ("loss/rank1/rank0", 1)]
 
 
 def test_the_end_is_told_after_the_last_points() -> None:

@@ -18,6 +18,7 @@ from trainmaster.agent.mlflow.run_api import Fault, Runs
 from trainmaster.agent.transport.outbox import Outbox
 
 ID = "f" * 32
+IDENTITY: Any = {"id": ID, "experiment_id": "7", "experiment": "digits", "name": "digits-1", "params": {}, "tags": {}, "prefixes": {}}
 
 
 class Script:
@@ -25,8 +26,7 @@ class Script:
 
     def __init__(self, base_step: int = 0, **identity: Any) -> None:
         self._told: deque[tuple[Any, ...]] = deque()
-        whole = {"id": ID, "experiment_id": "7", "experiment": "digits", "name": "digits-1", "params": {}, "tags": {}, **identity}
-        self.runs = Runs(whole, base_step, self._told)  # type: ignore[arg-type]
+        self.runs = Runs({**IDENTITY, **identity}, base_step, self._told)
 
     def call(self, method: str, name: str, /, **body: Any) -> tuple[int, Any]:
         return self.runs.answer(method, name, body, 1000)
@@ -43,6 +43,10 @@ class Script:
         found = list(self._told)
         self._told.clear()
         return found
+
+
+def points(script: Script) -> list[tuple[Any, ...]]:
+    return [what for what in script.told() if what[0] == "point"]
 
 
 def test_a_run_is_there_from_the_beginning() -> None:
@@ -90,7 +94,7 @@ def test_no_value_is_lost_where_steps_are_said(values: list[tuple[str, int]]) ->
     script = Script()
     for number, (name, step) in enumerate(values):
         script.metric(name, float(number), step + 1)
-    kept = {(name, step): value for _, step, point, _, _ in script.told() for name, value in point.items()}
+    kept = {(name, step): value for _, step, point, *_ in points(script) for name, value in point.items()}
     assert kept == {(name, step + 1): float(number) for number, (name, step) in enumerate(values)}
 
 
@@ -119,7 +123,7 @@ def test_the_same_value_written_otherwise_is_the_same() -> None:
 
 def test_parameters_that_the_record_has_otherwise_are_warned_of(tmp_path: Path) -> None:
     """`--set lr=0.1` and `mlflow.log_param("lr", 0.01)`: nothing had the value that was used."""
-    outbox, listener = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")), MlflowListener({"id": ID, "experiment_id": "7", "experiment": "d", "name": "d-1", "params": {}, "tags": {}})
+    outbox, listener = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")), MlflowListener(IDENTITY)
     listener.told += [("kept", f"p{number}", ("0.1", "x" * 100)) for number in range(6)]
     listener.pass_on(Progress(outbox), lambda rank, message: None, outbox)
     told = outbox.warned["parameters"]["text"]
@@ -142,24 +146,6 @@ def test_the_first_run_a_script_asks_for_is_the_jobs() -> None:
     run = script.ok("POST", "runs/create", experiment_id="7", run_name="lightning", tags=tags)["run"]
     assert run["info"]["run_id"] == ID
     assert script.told() == [("tag", "mlflow.user", "ann")]
-
-
-def test_further_runs_are_recorded_below_their_names() -> None:
-    script = Script()
-    script.ok("GET", "runs/get", run_id=ID)
-    parent = [{"key": "mlflow.parentRunId", "value": ID}, {"key": "mlflow.user", "value": "ann"}]
-    made = [script.ok("POST", "runs/create", run_name=name, tags=parent)["run"]["info"]["run_id"] for name in ("fold", "fold", "")]
-    assert len({ID, *made}) == 4
-    for run in made:
-        script.metric("acc", 0.5, 3, run)
-        script.ok("POST", "runs/log-parameter", run_id=run, key="lr", value="1")
-    told = script.told()
-    assert [what for what in told if what[0] == "point"] == [
-        ("point", 3, {f"{name}/acc": 0.5}, False, True) for name in ("fold", "fold-2", "run-4")
-    ]
-    assert [what for what in told if what[0] != "point"] == [
-        ("param", "fold/lr", "1"), ("param", "fold-2/lr", "1"), ("param", "run-4/lr", "1"),
-    ]  # fmt: skip
 
 
 def test_the_scripts_word_on_the_status_is_for_the_script() -> None:
@@ -321,19 +307,9 @@ def test_a_search_that_is_not_understood_is_refused(text: str) -> None:
     assert searched(order_by=[f"{text} DOWN"])[0] == 501
 
 
-def test_unnamed_runs_of_a_restarted_job_are_new_ones() -> None:
-    """T5: `run-2/acc` of one fold stood beside `run-2/fold` of another."""
-    runs = Runs({"id": ID, "experiment_id": "7", "experiment": "d", "name": "d-1", "params": {}, "tags": {}}, 0, deque(), attempt=2)
-    parent = {"key": "mlflow.parentRunId", "value": ID}
-    runs.answer("GET", "runs/get", {"run_id": ID}, 1)
-    names = [runs.answer("POST", "runs/create", {"tags": [parent], **more}, 1)[1]["run"]["info"]["run_name"] for more in ({}, {"run_name": "fold-1"}, {})]
-    assert names == ["run-2-2", "fold-1", "run-2-4"]
-
-
 def test_what_other_ranks_log_elsewhere_is_told(tmp_path: Path) -> None:
     """T10: the calls of rank 1 went to a database in the work directory, and nothing was said."""
-    identity: Any = {"id": ID, "experiment_id": "7", "experiment": "d", "name": "d-1", "params": {}, "tags": {}}
-    orders = launch(tmp_path, run=identity, ranks=2)
+    orders = launch(tmp_path, run=IDENTITY, ranks=2)
     assert logged_elsewhere(orders, 0.0) == ""
     write(tmp_path / "work" / "mlflow.db", b"x")
     assert logged_elsewhere(orders, 0.0).startswith("ranks other than rank 0 logged through mlflow into mlflow.db of the work directory")

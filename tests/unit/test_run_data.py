@@ -1,26 +1,63 @@
 """Parameters and tags that a program logs: from an agent's report to the job's record."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.cli.inspect.metrics import is_lost
 from trainmaster.control.reports import event_of
 from trainmaster.lifecycle.reports import log_run_data
 from trainmaster.model.events import RunDataLogged
 from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Attempt
+from trainmaster.model.progress import Progress
+from trainmaster.server.record.curves import Curves
+from trainmaster.server.views.event_text import sentence
 from trainmaster.store.codec import dump, load_event
 from trainmaster.testing import builders
 
 KEY = AgentKey("digits-1", 1, 0)
+
+
+class Attempts:
+    """An event store, as far as `Curves` reads it."""
+
+    def __init__(self, attempts: Sequence[Attempt]) -> None:
+        self._attempts = attempts
+
+    def attempts(self, job: str) -> Sequence[Attempt]:
+        return self._attempts
+
+
 NAMES = st.sampled_from(["lr", "batch", "who"])
 PARAMS = st.dictionaries(NAMES, st.text(max_size=3), max_size=3)
 TAGS = st.dictionaries(NAMES, st.none() | st.text(max_size=3), max_size=3)
 
 
 def test_a_report_is_an_event_that_can_be_read_again() -> None:
-    event = event_of(KEY, {"kind": "run", "n": 4, "params": {"lr": "0.1"}, "tags": {"who": None}})
-    assert event == RunDataLogged(1, 0, {"lr": "0.1"}, {"who": None}, 4)
+    event = event_of(KEY, {"kind": "run", "n": 4, "params": {"lr": "0.1"}, "tags": {"who": None}, "prefixes": {"fold": "run"}})
+    assert event == RunDataLogged(1, 0, {"lr": "0.1"}, {"who": None}, 4, {"fold": "run"})
     assert load_event("RunDataLogged", dump(event)) == event
+    older = event_of(KEY, {"kind": "run", "n": 4, "params": {}, "tags": {}})
+    assert older == RunDataLogged(1, 0, {}, {}, 4)
+
+
+def test_the_steps_of_a_further_run_are_not_lost_work() -> None:
+    """The values of a nested run, the only record of it, were hidden because the job's own run began again before them."""
+    event = RunDataLogged(1, 0, {}, {}, 1, {"trial": "run", "model": "model"})
+    assert sentence(event) == "logged 1 further run (trial) and 1 model (model)"
+    job, _ = log_run_data(builders.placed(builders.job()), event, 1.0)
+    assert job.own_counts == {"trial"}
+    assert job.attempt is not None
+    first = replace(job.attempt, ended_s=9.0, progress=Progress((1, 2, 3), 30))
+    again = replace(job, attempt=replace(first, number=2, progress=Progress((1, 2), 2)))
+    curves = Curves(Attempts([first]), None)  # type: ignore[arg-type]
+    assert [curves.lost_of(again, name) for name in ("loss", "model/loss", "trial/loss")] == [((2, 1),), ((2, 1),), ()]
+    told = {"metrics": {}, "lost_work": [[2, 1]], "own_counts": ["trial"]}
+    assert [is_lost(told, name, 5, 1) for name in ("loss", "trial/loss")] == [True, False]
 
 
 @pytest.mark.parametrize("change", [{"params": {"lr": 1}}, {"params": {"lr": None}}, {"tags": [1]}, {"tags": {"who": 2}}])

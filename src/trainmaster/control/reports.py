@@ -93,7 +93,8 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
             return Warned(key.attempt, key.node_index, topic, text, n, _strings(report, "data"))
         case "run":
             params, tags = _strings(report, "params"), _strings_or_none(report, "tags")
-            return RunDataLogged(key.attempt, key.node_index, params, tags, n)
+            prefixes = _strings(report, "prefixes") if "prefixes" in report else {}
+            return RunDataLogged(key.attempt, key.node_index, params, tags, n, prefixes)
         case "progress":
             return ProgressSeen(key.attempt, key.node_index, Progress.of(report["progress"]) or Progress(), n)
         case "ended":

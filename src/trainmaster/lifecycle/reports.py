@@ -53,6 +53,7 @@ def log_run_data(job: Job, event: JobEvent, now_s: float) -> Change:
         job,
         run_params={**event.params, **job.run_params},
         run_tags={name: value for name, value in tags.items() if value is not None},
+        run_prefixes={**job.run_prefixes, **event.prefixes},
     ), ()
 
 

@@ -304,6 +304,7 @@ class RunDataLogged:
     params: dict[str, str]
     tags: dict[str, str | None]
     report: int = 0
+    prefixes: dict[str, str] = field(default_factory=dict)  # see `Job.run_prefixes`
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from trainmaster.model.nodes import Allocation
 from trainmaster.model.options.start_conditions import StartConditions
 from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CodeCopy, DataVersion, JobSpec, Origin, Urgency
+from trainmaster.wire.names import RUN
 
 DOUBTS_MAX = 3  # after this many attempts that could not read a checkpoint, an older one is tried first
 
@@ -292,6 +293,7 @@ class Job:
     troubles: tuple[Trouble, ...] = ()  # the newest current ones, oldest first
     run_params: dict[str, str] = field(default_factory=dict)  # logged by the program; each keeps its first value
     run_tags: dict[str, str] = field(default_factory=dict)  # logged by the program; each keeps its last value
+    run_prefixes: dict[str, str] = field(default_factory=dict)  # of names in its record: what they belong to (`names.RUN`, …)
     urgent: Urgency | None = None
     forecast: Forecast | None = None  # the first one, to calibrate others
     start: StartConditions | None = None
@@ -303,6 +305,11 @@ class Job:
     def owner(self) -> str:
         """The owner: charged for the job, subject to its limits, and allowed to change it."""
         return self.member or self.origin.user
+
+    @property
+    def own_counts(self) -> frozenset[str]:
+        """The first parts of metric names whose steps are not the training's: those of roles and of further MLflow runs."""
+        return frozenset((*self.spec.roles, *(name for name, kind in self.run_prefixes.items() if kind == RUN)))
 
     @property
     def counts_as_running(self) -> bool:

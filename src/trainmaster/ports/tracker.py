@@ -80,7 +80,7 @@ class RunPoint:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A run that was found or created. `logged` is what a found run already contains: metric name -> steps."""
+    """A run that was found or created. `logged` is what a found run contains: metric, by its name there -> steps."""
 
     ref: str
     url: str
@@ -100,6 +100,10 @@ class Tracker(Protocol):
 
     def log(self, ref: str, points: Sequence[RunPoint], mark: str) -> str:
         """Add points. Returns the mark for the next call. The same points at the same mark are stored once."""
+        ...
+
+    def named(self, metric: str) -> str:
+        """The name under which the tracker has a metric."""
         ...
 
     def keep(self, ref: str, path: str, source: Path) -> None:

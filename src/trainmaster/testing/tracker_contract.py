@@ -150,10 +150,15 @@ class MemoryTracker:
         self.trouble("log")
         self._must_be(ref)
         for half in (sent[: len(sent) // 2], sent[len(sent) // 2 :]):
-            self.rows[ref] += [point for point in half if repr(point) not in set(map(repr, self.rows[ref]))]
+            named = [replace(point, name=self.named(point.name)) for point in half]
+            self.rows[ref] += [point for point in named if repr(point) not in set(map(repr, self.rows[ref]))]
             self.trouble("logged")
             self._must_be_well(self.runs[ref].job)
         return mark
+
+    def named(self, metric: str) -> str:
+        """Like MLflow, it does not take every name."""
+        return metric.replace("@", "_at_")
 
     def keep(self, ref: str, path: str, source: Path) -> None:
         """Only check that the run exists."""

@@ -201,7 +201,7 @@ class Follower:
                 self._pause_and_keep(known.job, error)
                 return True
         page = self._from.feed.of_job(known.job, known.fill_upto, known.fill_after, self._from.page)
-        points = self._runs.missing(known.job, page.points)
+        points = self._runs.missing(known.job, page.points, self._tracker.named)
         if points:
             self._send(Parcel(((known.job, points),), self._cursor.points_seq, known.job, page.after))
         else:

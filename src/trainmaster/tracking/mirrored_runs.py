@@ -55,11 +55,11 @@ class MirroredRuns:
         """Whether it is known what the run contains: one that was not found contains nothing."""
         return not run.found or run.job in self._logged
 
-    def missing(self, job: str, points: tuple[FeedPoint, ...]) -> tuple[RunPoint, ...]:
-        """The points that the run does not contain yet."""
+    def missing(self, job: str, points: tuple[FeedPoint, ...], named: Callable[[str], str]) -> tuple[RunPoint, ...]:
+        """The points that the run does not contain yet. `named`: see `Tracker`."""
         logged = self._logged.get(job, {})
         wanted = map(point_of, points)
-        return tuple(point for point in wanted if point.step not in logged.get(point.name, ()))
+        return tuple(point for point in wanted if not logged or point.step not in logged.get(named(point.name), ()))
 
     def forget_contents(self, run: Mirrored) -> None:
         """Forget what the run contains: it has to be read again before its next backfill."""

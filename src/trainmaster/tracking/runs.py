@@ -1,5 +1,7 @@
 """Maps a job to a tracker's run. Pure; the only place that decides names of runs, experiments and tags."""
 
+import re
+
 from trainmaster.model.job import Job, State
 from trainmaster.model.redaction import logged, shown
 from trainmaster.model.spec import CodeCopy, JobSpec
@@ -7,6 +9,7 @@ from trainmaster.ports.tracker import FeedPoint, Run, RunPoint, RunStatus
 from trainmaster.wire.runs import TAG_RUN, run_id
 
 _DEFAULT_PROJECT = "default"
+_RANK = re.compile(r"/rank\d+\Z")
 _STATUS = {
     State.HELD: RunStatus.SCHEDULED,
     State.QUEUED: RunStatus.SCHEDULED,
@@ -37,8 +40,9 @@ def run_of(job: Job, server: str) -> Run:
 
 
 def point_of(point: FeedPoint) -> RunPoint:
-    """Convert a point. Rank 0 uses the metric's name, any other rank `name/rankN`."""
-    name = point.name if point.rank == 0 else f"{point.name}/rank{point.rank}"
+    """Convert a point. Rank 0 uses the metric's name, any other rank `name/rankN`; so does rank 0 for a name that ends so."""
+    plain = point.rank == 0 and not _RANK.search(point.name)
+    name = point.name if plain else f"{point.name}/rank{point.rank}"
     return RunPoint(name, point.step, point.value, point.time_s)
 
 

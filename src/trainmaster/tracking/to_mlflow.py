@@ -30,7 +30,7 @@ _PARAMS, _TAGS = 100, 100  # maximum of these per call
 _VALUE_MAX, _TAG_MAX, _NAME_MAX = 6000, 5000, 250
 _TAG_CUT = "trainmaster.cut"  # params and tags that are longer than what MLflow takes
 _TIMEOUT_S = 20
-_ODD = re.compile(r"[^\w\-. /:]", re.ASCII)
+_ODD = re.compile(r"[^\w\-. /:]")
 _FIVE_HUNDRED = "too many 500 error responses"
 _FILE_REFUSED = (400, 404, 405, 411, 413, 414, 415, 422)  # statuses that concern one file, not the server or the password
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
@@ -97,6 +97,10 @@ class MlflowTracker:
             for start in range(0, len(metrics), _BATCH):
                 self._client.log_batch(ref, metrics=metrics[start : start + _BATCH])
         return mark
+
+    def named(self, metric: str) -> str:
+        """See the port."""
+        return _name(metric)
 
     def keep(self, ref: str, path: str, source: Path) -> None:
         """See the port."""

@@ -47,6 +47,10 @@ class TensorboardTracker:
         data = _records([Event(wall_time=p.time_s, step=p.step, summary=value) for p, value in values])
         return grow(self._runs.open(ref) / _SCALARS, mark, data, head)
 
+    def named(self, metric: str) -> str:
+        """See the port."""
+        return metric
+
     def keep(self, ref: str, path: str, source: Path) -> None:
         """See the port. TensorBoard does not show artifacts; they are stored in the run's directory."""
         self._runs.keep(ref, path, source)

@@ -30,6 +30,7 @@ class RunIdentity(TypedDict):
     name: str
     params: Dict[str, str]
     tags: Dict[str, str]
+    prefixes: Dict[str, str]  # of names in the record that belong to a further run (`names.RUN`) or a model (`names.MODEL`)
 
 
 class RoleLaunch(TypedDict):

@@ -150,6 +150,7 @@ class RunLogged(TypedDict):
     n: int
     params: Dict[str, str]
     tags: Dict[str, Optional[str]]  # None: the tag was removed
+    prefixes: Dict[str, str]  # new ones, see `RunIdentity` (missing in reports of older versions)
 
 
 class ProgressShown(TypedDict):

@@ -99,7 +99,7 @@ class Preparation:
         assert self.rendezvous is not None
         plan = ranks.Plan(self._launch, self._directory.path, self.restored, self.rendezvous)
         if self._launch["run"] is not None and self._launch["node_index"] == 0:
-            self.mlflow = MlflowListener(self._launch["run"], self._launch["attempt"])
+            self.mlflow = MlflowListener(self._launch["run"])
             plan.first = self.mlflow.variables(self._launch["environment"])
         return plan
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import posixpath
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 NAME_MAX = 250  # characters
 VALUE_MAX = 8000  # characters of a parameter or tag: the rest is cut off, as MLflow does
 _STEP_MAX = 2**63 - 1
+_NAME = re.compile(r"[/\w.\- :]+")
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # the JSON encoding of protobuf
 
 
@@ -32,7 +35,7 @@ def invalid(message: str) -> Fault:
 
 def metric(body: Body) -> tuple[str, float, int]:
     """(name, value, step). Raises: Fault."""
-    name, value, step = text(body, "key", NAME_MAX), body.get("value"), body.get("step", 0)
+    name, value, step = key(body), body.get("value"), body.get("step", 0)
     if isinstance(value, str):
         value = _WORDS.get(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -50,13 +53,13 @@ def metric(body: Body) -> tuple[str, float, int]:
 
 
 def time_ms(body: Body, field: str, default: int) -> int:
-    """A time in milliseconds. Raises: Fault."""
+    """A time in milliseconds since the epoch. Raises: Fault."""
     try:
         found = int(body.get(field) or default)
     except (TypeError, ValueError, OverflowError) as error:
         raise invalid(f"{field} must be in whole milliseconds") from error
-    if abs(found) > _STEP_MAX:
-        raise invalid(f"{field} is beyond 64 bits")
+    if not 0 <= found <= _STEP_MAX:
+        raise invalid(f"{field} must be in milliseconds since 1970, of at most 63 bits")
     return found
 
 
@@ -68,10 +71,26 @@ def whole(body: Body, field: str, default: int) -> int:
         raise invalid(f"{field} must be a whole number") from error
 
 
+def key(body: Body) -> str:
+    """The name of a metric, param or tag. Raises: Fault for one that MLflow does not take."""
+    name = text(body, "key", NAME_MAX)
+    if not _NAME.fullmatch(name):
+        raise invalid(f"{name[:80]!r} is not a name: it may have letters, digits, spaces and _ - . : /")
+    plain = posixpath.normpath(name)
+    if plain != name or plain == "." or plain.startswith(("..", "/")):
+        raise invalid(f"{name[:80]!r} is not a name: as a path, it is {plain[:80]!r}")
+    return name
+
+
+def tags(body: Body) -> dict[str, str]:
+    """The tags of a request. Raises: Fault, and KeyError for one without a value."""
+    return {key(tag): str(tag["value"]) for tag in body.get("tags") or []}
+
+
 def text(body: Body, field: str, longest: int) -> str:
     """A text. Raises: Fault."""
     value = body.get(field)
-    if not isinstance(value, str) or len(value) > longest or (field == "key" and not value):
+    if not isinstance(value, str) or len(value) > longest:
         raise invalid(f"{field} must be a text of at most {longest} characters")
     return value
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _BACKLOG = 64
 _FIRST_TELL_S = 0.2  # parameters come in bursts: one report per burst
 _TELL_EVERY_S = 5.0  # a tag that changes at every step must not create an event per step
-_KEPT_NAMED = 5
+_NAMED_MAX = 5
 _ARTIFACTS = "mlflow"  # below the attempt's directory
 _NEVER_SHOWN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")  # they would take precedence over our token
 
@@ -46,8 +46,8 @@ def logged_elsewhere(launch: Launch, since_s: float) -> str:
 class MlflowListener:
     """The listener of one attempt, open until its agent ends. `told` queues what the script logged, for the main loop."""
 
-    def __init__(self, identity: RunIdentity, attempt: int = 1) -> None:
-        self._identity, self._attempt = identity, attempt
+    def __init__(self, identity: RunIdentity) -> None:
+        self._identity = identity
         self._token = os.urandom(24).hex()
         self._socket = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         self._socket.bind((LOOPBACK, 0))
@@ -86,7 +86,7 @@ class MlflowListener:
         from trainmaster.agent.mlflow.http_server import Server  # noqa: PLC0415 - an HTTP server: only for scripts that call
         from trainmaster.agent.mlflow.run_api import Runs  # noqa: PLC0415 - likewise
 
-        runs = Runs(self._identity, base_step, self.told, self._attempt)
+        runs = Runs(self._identity, base_step, self.told)
         Server(self._socket.detach(), runs, self._token, os.path.join(directory, _ARTIFACTS)).serve_forever()
 
     def pass_on(self, progress: Progress, keep: Callable[[int, dict[str, str]], None], outbox: Outbox) -> set[str]:
@@ -104,6 +104,8 @@ class MlflowListener:
                 keep(0, {"t": "a", "path": what[0], "name": what[1]})
             elif kind == "kept":
                 self._texts.warn_kept(outbox, *what)
+            elif kind == "several":
+                self._texts.warn_several(outbox, *what)
             else:
                 self._texts.take(kind, *what)
         self._texts.report_if_due(outbox)
@@ -119,19 +121,28 @@ class MlflowListener:
         return self._texts.reports
 
 
+def _first(told: list[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(told) - _NAMED_MAX} more" if len(told) > _NAMED_MAX else ""
+    return ", ".join(told[:_NAMED_MAX]) + more
+
+
 class _Texts:
-    """Parameters and tags that are not reported yet."""
+    """Parameters, tags and prefixes that are not reported yet."""
 
     def __init__(self) -> None:
         self._params: dict[str, str] = {}
         self._tags: dict[str, Optional[str]] = {}
+        self._prefixes: dict[str, str] = {}
         self._due_s: Optional[float] = None  # since the first one
         self._kept: dict[str, tuple[str, str]] = {}  # parameters that the record has with another value than the program logged
+        self._several: dict[str, int] = {}  # metrics with several values at a step
         self.reports: list[dict[str, Any]] = []
 
     def take(self, kind: str, name: str, value: Any) -> None:
-        """A parameter, or a tag (None: it was deleted)."""
-        (self._params if kind == "param" else self._tags)[name] = value
+        """A parameter, a tag (None: it was deleted), or a prefix of names."""
+        kinds: dict[str, dict[str, Any]] = {"param": self._params, "tag": self._tags, "prefix": self._prefixes}
+        kinds[kind][name] = value
         if self._due_s is None:
             self._due_s = time.monotonic() + _FIRST_TELL_S
 
@@ -139,18 +150,23 @@ class _Texts:
         """The program logged another value than the record keeps."""
         self._kept[name] = differing
         told = [f"{one}={logged[:80]} (the record keeps {kept[:80]})" for one, (kept, logged) in self._kept.items()]
-        more = f" and {len(told) - _KEPT_NAMED} more" if len(told) > _KEPT_NAMED else ""
         given = "the spec or an earlier attempt gave other values"
-        outbox.warn("parameters", f"the program logged {', '.join(told[:_KEPT_NAMED])}{more}: {given}")
+        outbox.warn("parameters", f"the program logged {_first(told)}: {given}")
+
+    def warn_several(self, outbox: Outbox, name: str, step: int) -> None:
+        """The program logged several values of a metric at one step."""
+        self._several[name] = step
+        told = [f"{one} (step {at})" for one, at in self._several.items()]
+        outbox.warn("several values", f"the program logged several values at a step of {_first(told)}: the record has the last")
 
     def report_if_due(self, outbox: Outbox) -> None:
         """Report them, unless the last report was a short time ago."""
-        if self._due_s is not None and time.monotonic() >= self._due_s and (self._params or self._tags):
+        if self._due_s is not None and time.monotonic() >= self._due_s and (self._params or self._tags or self._prefixes):
             self.report(outbox)
             self._due_s = time.monotonic() + _TELL_EVERY_S
 
     def report(self, outbox: Outbox) -> None:
         """Report them now."""
-        if self._params or self._tags:
-            self.reports.append(outbox.report("run", params=self._params, tags=self._tags))
-            self._params, self._tags = {}, {}
+        if self._params or self._tags or self._prefixes:
+            self.reports.append(outbox.report("run", params=self._params, tags=self._tags, prefixes=self._prefixes))
+            self._params, self._tags, self._prefixes = {}, {}, {}

@@ -26,11 +26,14 @@ class UnknownModel(Exception):
 
 
 class Models:
-    """The models of one attempt. The caller holds a lock around each call. `taken`: what other artifacts' names begin with."""
+    """The models of one attempt. The caller holds a lock around each call.
 
-    def __init__(self, experiment_id: str) -> None:
+    `taken`: what the names of other artifacts begin with, those of earlier attempts' models among them.
+    """
+
+    def __init__(self, experiment_id: str, taken: set[str]) -> None:
         self._experiment_id = experiment_id
-        self.taken: set[str] = set()
+        self.taken = taken
         self._models: dict[str, Body] = {}
         self._places: dict[str, str] = {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.agent.mlflow import fields
-from trainmaster.agent.mlflow.fields import NAME_MAX, VALUE_MAX, invalid
+from trainmaster.agent.mlflow.fields import VALUE_MAX, invalid
 from trainmaster.agent.mlflow.run_metrics import RunMetrics
 
 TYPE_CHECKING = False
@@ -40,11 +40,6 @@ class Params:
         self._logged: dict[str, str] = {}
         self._earlier = earlier
 
-    def below(self, prefix: str) -> Params:
-        """Those of a run whose names have this prefix in the job's record."""
-        earlier = self._earlier.items()
-        return Params({name[len(prefix) :]: value for name, value in earlier if name.startswith(prefix)})
-
     def log(self, given: list[Body]) -> dict[str, str]:
         """Record parameters, all or none. Returns those that the job's record does not have. Raises: Fault.
 
@@ -53,7 +48,7 @@ class Params:
         """
         new: dict[str, str] = {}
         for param in given:
-            name = fields.text(param, "key", NAME_MAX)
+            name = fields.key(param)
             value = fields.text({"value": "", **param}, "value", _TEXT_MAX)[:VALUE_MAX]
             known = self._logged.get(name, new.get(name))
             if known is not None and known != value:

@@ -16,6 +16,7 @@ from trainmaster.agent.mlflow.logged_models import Models, NotAnswered, UnknownM
 from trainmaster.agent.mlflow.run import Params, Run, view
 from trainmaster.agent.mlflow.run_metrics import shown_point
 from trainmaster.agent.mlflow.search import RUN_ATTRIBUTES, SearchError, matching
+from trainmaster.wire.names import MODEL, RUN, SYSTEM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from trainmaster.agent.mlflow.fields import Answer, Body
     from trainmaster.wire.launch import RunIdentity
 
-_RUNS_MAX = 1000
+_RUNS_MAX = 1000  # of one attempt
+_PREFIX_MAX = 100  # characters of a further run's name
 _TAGS_MAX = 1000
 _PAGE_MAX = 25_000  # points of one answer
 _DATA_TAG = "mlflow.data.context"
@@ -35,17 +37,17 @@ _PARENT_TAG, _NAME_TAG = "mlflow.parentRunId", "mlflow.runName"
 class Runs:
     """The job's run and the runs that a script created beside it. Thread-safe; new entries are appended to `told`."""
 
-    def __init__(self, identity: RunIdentity, base_step: int, told: deque[tuple[Any, ...]], attempt: int = 1) -> None:
-        self._attempt = attempt
-        self._base_step = base_step
+    def __init__(self, identity: RunIdentity, base_step: int, told: deque[tuple[Any, ...]]) -> None:
         self._told = told
         self._lock = threading.Lock()
         self._experiment = Experiment(identity["experiment_id"], identity["experiment"])
-        self._main = Run(identity["id"], identity["name"], "", Params(dict(identity["params"])), base_step)
-        self._main.tags = {_NAME_TAG: identity["name"], **identity["tags"]}
+        self._earlier = identity.get("prefixes", {})  # of the runs and models of earlier attempts
+        self._main = Run(identity["id"], identity["name"], "", Params(self._own(identity["params"])), base_step)
+        self._main.tags = {_NAME_TAG: identity["name"], **self._own(identity["tags"])}
         self._runs = {self._main.id: self._main}
+        self._prefixes = {*self._earlier, SYSTEM.rstrip("/")}
         self._taken = False  # whether the script has requested the job's run
-        self._models = Models(identity["experiment_id"])
+        self._models = Models(identity["experiment_id"], set(self._earlier))
         self._answers: dict[tuple[str, str], Callable[[Body, int], Body]] = {
             ("GET", "runs/get"): self._get,
             ("POST", "runs/create"): self._create,
@@ -108,7 +110,14 @@ class Runs:
     def _logged_models(self, method: str, name: str, body: Body, now_ms: int) -> Body:
         """What concerns models. The files of a new one are below its run, in a directory of their own."""
         source = self._runs.get(str(body.get("source_run_id")))
-        return self._models.answer(method, name, body, now_ms, source.prefix if source is not None else "")
+        answer = self._models.answer(method, name, body, now_ms, source.prefix if source is not None else "")
+        if name == "logged-models":
+            self._told.append(("prefix", self._models.place(answer["model"]["info"]["model_id"]), MODEL))
+        return answer
+
+    def _own(self, values: dict[str, str]) -> dict[str, str]:
+        """Of what earlier attempts logged, that of the job's run."""
+        return {name: value for name, value in values.items() if self._earlier.get(name.partition("/")[0]) != RUN}
 
     def _run(self, body: Body) -> Run:
         wanted = body.get("run_id") or body.get("run_uuid")
@@ -123,7 +132,7 @@ class Runs:
         return {"run": view(self._run(body), self._experiment.id)}
 
     def _create(self, body: Body, now_ms: int) -> Body:
-        tags = {str(tag["key"]): str(tag["value"]) for tag in body.get("tags") or []}
+        tags = fields.tags(body)
         name, started_ms = str(body.get("run_name") or tags.get(_NAME_TAG) or ""), fields.time_ms(body, "start_time", now_ms)
         if not self._taken and _PARENT_TAG not in tags:
             self._taken = True
@@ -138,22 +147,23 @@ class Runs:
         return {"run": view(run, self._experiment.id)}
 
     def _further(self, name: str) -> Run:
-        """Create another run beside the job's own, with a unique name.
+        """Create another run beside the job's own, with a unique prefix.
 
-        An unnamed one of a restarted job may be any of those before, so it is a new one: `run-2` is not `run-2-2`.
+        As in MLflow, a run that a restarted script starts again is a new one, even if it has the name of an earlier one:
+        whether it does the same work again cannot be known.
         """
-        number = len(self._runs)
-        unnamed = f"run-{number + 1}" if self._attempt == 1 else f"run-{self._attempt}-{number + 1}"
-        base = name.replace("/", "-").strip(" .")[:NAME_MAX] or unnamed
-        prefixes = {run.prefix for run in self._runs.values()}
-        prefix, again = f"{base}/", 1
-        while prefix in prefixes:
+        plain = "".join(one if one.isprintable() and one != "/" else "-" for one in name[:_PREFIX_MAX])
+        base = plain.strip(" .") or f"run-{len(self._runs) + 1}"
+        prefix, again = base, 1
+        while prefix in self._prefixes:
             again += 1
-            prefix = f"{base}-{again}/"
-        run_id = hashlib.sha256(f"{self._main.id}/{number}".encode()).hexdigest()[:32]
-        run = Run(run_id, name or base, prefix, self._main.params.below(prefix), self._base_step)
+            prefix = f"{base}-{again}"
+        self._prefixes.add(prefix)
+        run_id = hashlib.sha256(f"{self._main.id}/{prefix}".encode()).hexdigest()[:32]
+        run = Run(run_id, name or prefix, f"{prefix}/", Params({}), 0)
         run.tags[_NAME_TAG] = run.name
         self._runs[run.id] = run
+        self._told.append(("prefix", prefix, RUN))
         return run
 
     def _update(self, body: Body, now_ms: int) -> Body:
@@ -208,8 +218,9 @@ class Runs:
         for metric in metrics:  # validate all before anything is recorded
             fields.metric(metric)
             fields.time_ms(metric, "timestamp", 0)
+        tags = fields.tags(body)
         self._params(run, body.get("params") or [])
-        self._tags(run, {str(tag["key"]): str(tag["value"]) for tag in body.get("tags") or []})
+        self._tags(run, tags)
         if metrics:
             self._metrics(run, metrics)
         return {}
@@ -234,7 +245,7 @@ class Runs:
         return {}
 
     def _set_tag(self, body: Body, now_ms: int) -> Body:
-        self._tags(self._run(body), {str(body["key"]): str(body["value"])})
+        self._tags(self._run(body), fields.tags({"tags": [body]}))
         return {}
 
     def _delete_tag(self, body: Body, now_ms: int) -> Body:
@@ -266,10 +277,11 @@ class Runs:
                 self._models.measured(str(metric["model_id"]), {**shown_point(name, point), "run_id": run.id})
         for step, values in steps.items():
             self._told.append(("point", step, values, run is self._main, step in named))
+        self._told.extend(("several", run.prefix + name, step) for name, step in run.metrics.news_of_several().items())
 
     def _params(self, run: Run, given: list[Body]) -> None:
         self._told.extend(("param", run.prefix + name, value) for name, value in run.params.log(given).items())
-        for name in (str(one["key"]) for one in given):
+        for name in map(fields.key, given):
             differing = run.params.contradicted(name)
             if differing is not None:
                 self._told.append(("kept", run.prefix + name, differing))

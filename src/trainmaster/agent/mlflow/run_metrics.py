@@ -26,12 +26,21 @@ class RunMetrics:
         self._step = 0  # the highest logged step
         self._stepless: dict[str, int] = {}  # metric -> values logged at step 0, which may mean "no step"
         self._stepped: set[str] = set()  # metrics that were logged with another step: of them, 0 is a step
+        self._several: dict[str, int] = {}  # metric -> the first step with several values; the record has the last
+        self._told_several = 0
 
     def log(self, name: str, given: Point) -> Optional[Point]:
-        """Record a point. Returns it with the step that it got; None if it was logged before."""
+        """Record a point. Returns it with the step that it got; None if it was logged before, or its step has a later value."""
         step, time_ms, value = given
-        if time_ms and given == self._logged.get((name, step != 0)):
+        last = self._logged.get((name, step != 0))
+        if time_ms and given == last:
             return None  # autolog logs it again for the model; MLflow stores such a point once
+        if step != 0 and last is not None and last[0] == step:
+            if value != last[2]:
+                self._several.setdefault(name, step)
+            if time_ms < last[1]:
+                self.histories.add(name, given)
+                return None
         self._logged[name, step != 0] = given
         if step != 0:
             self._stepped.add(name)
@@ -46,6 +55,12 @@ class RunMetrics:
         if before is None or _rank(point) >= _rank(before):
             self._latest[name] = point
         return point
+
+    def news_of_several(self) -> dict[str, int]:
+        """Metrics that turned out to have several values at a step, since the last call: with the first such step."""
+        news = list(self._several.items())[self._told_several :]
+        self._told_several = len(self._several)
+        return dict(news)
 
     def shown(self) -> list[Body]:
         """The latest value of each metric, in MLflow's format."""

@@ -176,9 +176,10 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     notes = [*detail["notes"], *kept["notes"]]
     lost = sorted(api.services.metrics.last([job.id]).get(job.id, {}).keys() - points.keys())
     begins = [list(one) for one in resumption.lost_work(resources.all_attempts(job, attempts))]
-    told = {"notes": notes, "troubles": troubles, "lost_metrics": lost, "lost_work": begins}
+    lost_work = {"lost_metrics": lost, "lost_work": begins, "own_counts": sorted(job.own_counts)}
     bad = diverged(api.services.metrics, job.id, points)
-    return bodies.Json({**detail, **kept, **told, "diverged": bad, "children": children, **runs})
+    told = {"notes": notes, "troubles": troubles, "diverged": bad, "children": children}
+    return bodies.Json({**detail, **kept, **told, **lost_work, **runs})
 
 
 @router.get("/jobs/{ref}/spec", summary="The spec of a job", response_model=None, responses=described.answers(models.SpecOf))

@@ -229,6 +229,7 @@ class JobDetail(JobSummary):
     artifacts_total: int
     metrics: dict[str, Any] = Field(description="name -> {step, value, time_s}")
     lost_work: list[list[int]] = Field(description="[attempt, step]: earlier work from that step on is lost")
+    own_counts: list[str] = Field(description="first parts of metric names whose steps are not the training's: no lost work")
     lost_metrics: list[str] = Field(description="metrics that only lost work has measured: they have points, and no value here")
     system: dict[str, Any] = Field(description="resource use of its first node: name -> {step, value, time_s}")
     unread_params: list[str] = Field(description="parameters that are only recorded: its program does not read them")

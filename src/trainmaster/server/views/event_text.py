@@ -13,7 +13,7 @@ from trainmaster.model.spec import JobSpec
 from trainmaster.ports.store import Recorded, Unread
 from trainmaster.scheduling.words import length, summed
 from trainmaster.wire.data import CHANGED, SAME
-from trainmaster.wire.names import STALLED
+from trainmaster.wire.names import MODEL, RUN, STALLED
 
 
 def event_view(row: Recorded | Unread, spec: JobSpec | None = None) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def sentence(event: ev.Event) -> str:
             if data and not text:
                 return teller + "; ".join(_data_seen(data))
             return teller + (text or ("its ranks go on" if topic == STALLED else f"over: trouble with {topic}"))
-        case ev.RunDataLogged(params=params, tags=tags):
-            return f"logged {_names('parameter', params)}{' and ' if params and tags else ''}{_names('tag', tags)}"
+        case ev.RunDataLogged():
+            return _logged(event)
         case ev.ProgressSeen(_, _, progress):
             return _progress(progress)
         case ev.CheckpointDeleted(id):
@@ -150,6 +150,13 @@ def _names(noun: str, values: Mapping[str, object]) -> str:
     """For example `3 parameters (lr, batch, …)`; empty for none."""
     shown = ", ".join(list(values)[:4]) + (", …" if len(values) > 4 else "")
     return f"{len(values)} {noun}{'' if len(values) == 1 else 's'} ({shown})" if values else ""
+
+
+def _logged(event: ev.RunDataLogged) -> str:
+    """For example `logged 1 parameter (lr) and 1 further run (fold-1)`."""
+    runs, models = ({name: kind for name, kind in event.prefixes.items() if kind == one} for one in (RUN, MODEL))
+    told = (_names("parameter", event.params), _names("tag", event.tags), _names("further run", runs), _names("model", models))
+    return f"logged {' and '.join(filter(None, told))}"
 
 
 def _progress(shown: Progress) -> str:

@@ -71,7 +71,7 @@ def counted_anew(job: Job) -> list[str]:
     """A note if the steps began again within the attempt, as those of folds or of several models do."""
     fell_to = resumption.progress_of(job.attempt).fell_to if job.attempt is not None else None
     told = f"its steps fell back to {fell_to} within an attempt: the later value of a metric at a step replaces the earlier one"
-    return [f"{told}; the output has all"] if fell_to is not None else []
+    return [f"{told}; what it printed is whole in tm logs"] if fell_to is not None else []
 
 
 def own_tracker(job: Job) -> list[str]:

@@ -1,0 +1,86 @@
+"""The runs that a script starts beside the job's own, the models it logs, and what cannot be recorded as it was logged."""
+
+from pathlib import Path
+
+import pytest
+from test_mlflow_run import ID, IDENTITY, Script
+
+from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.mlflow.listener import MlflowListener
+from trainmaster.agent.transport.outbox import Outbox
+
+
+def test_further_runs_are_recorded_below_their_names() -> None:
+    script = Script()
+    script.ok("GET", "runs/get", run_id=ID)
+    parent = [{"key": "mlflow.parentRunId", "value": ID}, {"key": "mlflow.user", "value": "ann"}]
+    made = [script.ok("POST", "runs/create", run_name=name, tags=parent)["run"]["info"]["run_id"] for name in ("fold", "fold", "")]
+    assert len({ID, *made}) == 4
+    for run in made:
+        script.metric("acc", 0.5, 3, run)
+        script.ok("POST", "runs/log-parameter", run_id=run, key="lr", value="1")
+    told = script.told()
+    assert [what for what in told if what[0] == "point"] == [
+        ("point", 3, {f"{name}/acc": 0.5}, False, True) for name in ("fold", "fold-2", "run-4")
+    ]
+    assert [what for what in told if what[0] == "param"] == [
+        ("param", "fold/lr", "1"), ("param", "fold-2/lr", "1"), ("param", "run-4/lr", "1"),
+    ]  # fmt: skip
+    assert [what for what in told if what[0] == "prefix"] == [("prefix", name, "run") for name in ("fold", "fold-2", "run-4")]
+
+
+def test_a_run_has_a_name_that_nothing_else_in_the_record_has() -> None:
+    script = Script()
+    script.ok("GET", "runs/get", run_id=ID)
+    parent = [{"key": "mlflow.parentRunId", "value": ID}]
+    for name in ("system", "a/b\n", "x" * 300):
+        script.ok("POST", "runs/create", run_name=name, tags=parent)
+    assert [what[1] for what in script.told() if what[0] == "prefix"] == ["system-2", "a-b-", "x" * 100]
+
+
+def test_what_a_restarted_script_starts_again_is_new() -> None:
+    """The third of three runs named `trial`, repeated alone, had the name of the first and overwrote it; models too."""
+    params = {"lr": "0.1", "trial/lr": "0.2", "train/x": "1"}
+    script = Script(base_step=500, params=params, tags={"trial/note": "a"}, prefixes={"trial": "run", "trial-2": "run", "model": "model"})
+    run = script.ok("GET", "runs/get", run_id=ID)["run"]
+    assert {one["key"] for one in run["data"]["params"]} == {"lr", "train/x"}, "those of nested runs are not the run's own"
+    assert "trial/note" not in {one["key"] for one in run["data"]["tags"]}
+    parent = [{"key": "mlflow.parentRunId", "value": ID}]
+    made = [script.ok("POST", "runs/create", run_name=name, tags=parent)["run"] for name in ("trial", "fold-1", "")]
+    model = script.ok("POST", "logged-models", experiment_id="7", name="model", source_run_id=ID)["model"]
+    kinds = {what[1]: what[2] for what in script.told() if what[0] == "prefix"}
+    assert kinds == {"trial-3": "run", "fold-1": "run", "run-4": "run", "model-2": "model"}
+    assert made[0]["data"]["params"] == []
+    assert script.runs.artifact_name(f"7/models/{model['info']['model_id']}/artifacts/MLmodel") == "model-2/MLmodel"
+    script.metric("acc", 0.5, 0, made[0]["info"]["run_id"])
+    assert script.told() == [("point", 0, {"trial-3/acc": 0.5}, False, False)], "its steps are not those of the checkpoint"
+
+
+def test_several_values_at_one_step_are_told_and_the_latest_counts(tmp_path: Path) -> None:
+    """Five values of an epoch, the lowest 0.1: the record had 1.0, called it the best, and said nothing."""
+    script = Script()
+    for value, time_ms in ((0.5, 10), (0.1, 20), (0.3, 15)):
+        script.ok("POST", "runs/log-metric", run_id=ID, key="loss", value=value, timestamp=time_ms, step=1)
+    told = script.told()
+    assert [what[2]["loss"] for what in told if what[0] == "point"] == [0.5, 0.1], "0.3 was measured before 0.1"
+    assert [what for what in told if what[0] == "several"] == [("several", "loss", 1)]
+    shown = script.ok("GET", "runs/get", run_id=ID)["run"]["data"]["metrics"]
+    assert [one["value"] for one in shown] == [0.1]
+    outbox, listener = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")), MlflowListener(IDENTITY)
+    listener.told += [("several", "loss", 1), ("several", "acc", 2)]
+    listener.pass_on(Progress(outbox), lambda rank, message: None, outbox)
+    assert "loss (step 1), acc (step 2): the record has the last" in outbox.warned["several values"]["text"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "a/../b", "/a", "a\nb", "acc@1", "a//b"])
+def test_a_name_that_mlflow_does_not_take_is_refused(name: str) -> None:
+    script = Script()
+    for call, body in (
+        ("log-metric", {"key": name, "value": 1.0}),
+        ("log-parameter", {"key": name, "value": "1"}),
+        ("set-tag", {"key": name, "value": "1"}),
+        ("log-batch", {"params": [{"key": "lr", "value": "1"}], "tags": [{"key": name, "value": "1"}]}),
+    ):
+        assert script.call("POST", f"runs/{call}", run_id=ID, **body)[0] == 400, call
+    assert script.told() == [], "a batch is recorded whole or not at all"
+    assert script.call("POST", "runs/log-metric", run_id=ID, key="loss", value=1.0, timestamp=-1)[0] == 400
