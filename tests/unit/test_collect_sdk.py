@@ -62,10 +62,10 @@ def test_sdk_checkpoints(tmp_path: Path) -> None:
     assert made.sdk_checkpoint(2, 6, str(shared), "all") == []
     write(shared / "rank3", "33")
     staged = made.sdk_checkpoint(3, 6, str(shared), "all")
-    assert (brief(staged), staged[0]["parts_expected"]) == ([("0001-s6", 6, False, 2, 4)], 3)
+    assert (brief(staged), staged[0]["parts_expected"]) == ([("0001-s6-all", 6, False, 2, 4)], 3)
     write(one / "model.pt", "again")
     assert brief(made.sdk_checkpoint(0, 5, str(one), "one")) == [("0001-s5-2", 5, False, 1, 5)]
-    listed = manifest(orders["checkpoint_store"], "0001-s6", "n1")
+    listed = manifest(orders["checkpoint_store"], "0001-s6-all", "n1")
     assert (listed["kind"], [file["path"] for file in listed["files"]]) == ("sdk", ["rank2", "rank3"])
     assert list((tmp_path / "staging").iterdir()) == []
     assert json.loads(json.dumps(staged)) == staged
@@ -92,5 +92,7 @@ def test_the_parts_of_a_checkpoint_are_of_one_try(tmp_path: Path) -> None:
         write(place / f"rank{index}", f"{number}")
         return [one["id"] for one in nodes[index].sdk_checkpoint(index, 10, str(place), "all")]
 
-    assert [block(1, 1), block(0, 2), block(1, 2)] == [["0001-s10"], ["0001-s10-2"], ["0001-s10-2"]]
-    assert [block(0, 1), block(1, 1)] == [["0001-s10-3"], ["0001-s10-3"]]  # the processes began anew, and count from 1
+    alone = write(tmp_path / "one" / "a", "x").parent
+    assert [one["id"] for one in nodes[0].sdk_checkpoint(0, 10, str(alone), "one")] == ["0001-s10"], "node 1 does not know of it"
+    assert [block(1, 1), block(0, 2), block(1, 2)] == [["0001-s10-all"], ["0001-s10-all-2"], ["0001-s10-all-2"]]
+    assert [block(0, 1), block(1, 1)] == [["0001-s10-all-3"], ["0001-s10-all-3"]]  # the processes began anew, and count from 1

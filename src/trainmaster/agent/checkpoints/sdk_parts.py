@@ -45,7 +45,7 @@ class SdkParts:
         self._left: List[str] = []  # directories of checkpoints that could not be staged, since one was
         self._ranks: Dict[Tuple[Optional[int], str], Set[int]] = {}  # (step, directory) -> ranks that have written
         self._put_off: List[_Written] = []  # complete, but not staged yet because the disk was full
-        self._numbers: Dict[Optional[int], int] = {}  # step -> number of its newest checkpoint
+        self._numbers: Dict[str, int] = {}  # what an id has of the step -> number of the newest checkpoint with it
 
     def written(self, rank: int, step: Optional[int], directory: str, ranks: str) -> List[Dict[str, Any]]:
         """A rank left its block. Returns what could be staged because of it (fields of `wire.messages.Staged`)."""
@@ -112,7 +112,7 @@ class SdkParts:
 
     def _done_with(self, written: _Written, keep: bool = False) -> None:
         """Remove its files, or keep them."""
-        self._numbers[written.step] = self._number(written)
+        self._numbers[_of_step(written)] = self._number(written)
         self._put_off.pop(0)
         if keep:
             self._left.append(written.directory)
@@ -129,7 +129,7 @@ class SdkParts:
     def _number(self, written: _Written) -> int:
         """Which checkpoint of its step it is. All nodes must give its parts the same number, also if a block of one raised."""
         told = _TRY.match(os.path.basename(written.directory))
-        return max(int(told[1]) if told else 1, self._numbers.get(written.step, 0) + 1)
+        return max(int(told[1]) if told else 1, self._numbers.get(_of_step(written), 0) + 1)
 
     def _with_retries(self, written: _Written) -> Dict[str, Any]:
         """Stage with retries. Raises: stage.Raced, _Empty, OSError that a retry cannot solve or has not solved."""
@@ -153,5 +153,10 @@ class SdkParts:
         content = stage.Content("sdk", written.step, False, written.parts_expected, inside, sources, links)
         number = self._number(written)
         prefix = checkpoint_prefix(self._launch["attempt"], self._launch["home"])
-        identifier = f"{prefix}s{written.step}{f'-{number}' if number > 1 else ''}"
+        identifier = f"{prefix}{_of_step(written)}{f'-{number}' if number > 1 else ''}"
         return stage.stage(self._launch, identifier, content, self._start_early(identifier) or stage.Check())
+
+
+def _of_step(written: _Written) -> str:
+    """What the id has of the step. A checkpoint of several nodes differs from one of rank 0, which is numbered on node 0 alone."""
+    return f"s{written.step}{'-all' if written.parts_expected > 1 else ''}"
