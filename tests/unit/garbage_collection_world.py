@@ -93,7 +93,11 @@ class World:
         self.earlier: dict[str, list[Attempt]] = {}
         self.uploaded: list[tuple[str, str]] = []  # checkpoints whose bytes are there, uncommitted
         self.sent: list[tuple[str, str]] = []  # artifacts likewise
+        self.home_id = "server.1a2b3c4d"
         self.meanwhile: Callable[[], None] = lambda: None  # what control does after each reading of its records
+
+    def home(self) -> str:
+        return self.home_id
 
     def waiting(self, after: int) -> list[tuple[int, str, SubmitJob | AgentReport]]:
         found = [(self.rows.index(key) + 1, key, command) for key, command in self.inbox.items()]

@@ -107,6 +107,21 @@ def test_what_lies_there_of_unknown_jobs_goes_only_when_asked_for(world: World) 
     assert before - names(world) == {bytes_of("strange-7", "0001-00001"), f"artifacts/strange-7/{sha(b'b')}"}
 
 
+def test_what_a_lost_home_may_have_stored_after_the_backup_goes_only_when_asked_for(world: World) -> None:
+    """`tm storage gc` removed checkpoints and artifacts that known jobs had stored after the backup was taken."""
+    world.home_id = "server.r1a2b3c4d"
+    late, own = bytes_of("train-1", "0002-00001"), bytes_of("train-1", "0003-r1a2b-00001")
+    artifact = f"artifacts/train-1/{sha(b'late')}"
+    for name in (late, own, artifact):
+        world.blobs.put(name, b"x")
+    world.blobs.now_s += 1000.0
+    world.collect()
+    assert {late, artifact} <= names(world)
+    assert own not in names(world), "this home stored it itself, and nothing refers to it"
+    world.collect(unknown=True)
+    assert not {late, artifact} & names(world)
+
+
 def test_patches_and_environments_stay_while_a_job_or_what_waits_refers_to_them(world: World) -> None:
     """Of a job's earlier attempts and its current one, of a submission, and of a report that control has not processed."""
     held = [diff_blob("job"), diff_blob("waits"), *(environment_blob(one) for one in ("earlier", "last", "told"))]

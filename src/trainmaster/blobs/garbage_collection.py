@@ -3,9 +3,9 @@
 A blob is removed only if all of this holds while the gate that blocks new references is closed (`closed`): (a) no record and
 no inbox row refers to it, (b) it is older than the grace period, and (c) both were already so when it was marked. Blobs that a
 live attempt may still write, and kinds of blobs that this version does not know, are never removed. Blobs of jobs that are not
-on record are removed only on request. Code trees are removed before everything else, so that an existing tree always has all
-its objects. If a tree in use cannot be read, every object of code stays. The listing is streamed: only one batch of marked
-blobs and the names of code in use are in memory.
+on record are removed only on request, as are those that the lost home of a restored one may have stored after the backup. Code
+trees are removed before everything else, so that an existing tree always has all its objects. If a tree in use cannot be read,
+every object of code stays. The listing is streamed: only one batch of marked blobs and the names of code in use are in memory.
 
 The whole record is read once, with the gate open. While the gate is closed, only newer records are read. The gate is opened
 again after `closed_s`, even if part of the batch is left.
@@ -28,10 +28,11 @@ from trainmaster.model.commands import AgentReport, SubmitJob
 from trainmaster.model.job import Attempt, Job
 from trainmaster.model.lineage import Lineage
 from trainmaster.ports.blobs import Blobs, Stored
+from trainmaster.wire.names import restored_mark
 
 GRACE_S = 86400.0
 SHARED = "(shared)"  # project of blobs that belong to several
-UNKNOWN = "(unknown)"  # project of blobs of jobs that are not on record
+UNKNOWN = "(unknown)"  # project of blobs of jobs that are not on record, or perhaps of a lost home's attempts
 _TREES = "code/trees"
 _JOBS_CACHED = 1024  # jobs whose artifacts are cached: more than a batch refers to
 _STEP, _STEP_MAX = 8, 256  # blobs removed between two checks of the time
@@ -39,6 +40,10 @@ _STEP, _STEP_MAX = 8, 256  # blobs removed between two checks of the time
 
 class Records(Protocol):
     """The records that refer to blobs. Every call reads them again."""
+
+    def home(self) -> str:
+        """The id of the server's home."""
+        ...
 
     def waiting(self, after: int) -> Iterable[tuple[int, str, SubmitJob | AgentReport]]:
         """Accepted jobs and agents' reports that control has not processed, with their row numbers, in order.
@@ -159,7 +164,7 @@ class ReferenceChecker:
 
     def __init__(self, references: References, records: Records, blobs: Blobs, unknown: bool = False) -> None:
         self._references, self._records, self._blobs = references, records, blobs
-        self._unknown = unknown
+        self._unknown, self._mark = unknown, restored_mark(records.home())
         self._read_trees: set[str] = set()  # trees whose objects are in `references`
         self.unread: set[str] = set()  # trees that are damaged or cannot be read now: they may have any object
         self._earlier: set[str] | None = None  # environments of earlier attempts
@@ -223,13 +228,18 @@ class ReferenceChecker:
         needed = (job, identifier) in self._references.inherited
         writing = of.live is not None and identifier.startswith(of.live)
         referenced = needed or writing or identifier in of.checkpoints
+        if not referenced and self._mark and not identifier.partition("-")[2].startswith(f"{self._mark}-"):
+            return Place(UNKNOWN, "checkpoints", not self._unknown)
         return Place(of.project, "checkpoints", referenced, identifier in of.spare and not needed)
 
     def _artifact(self, job: str, digest: str) -> Place:
         of = self._references.of.get(job)
         if of is None:
             return Place(UNKNOWN, "artifacts", not self._unknown)
-        return Place(of.project, "artifacts", not of.over or digest in self._digests(job))
+        referenced = not of.over or digest in self._digests(job)
+        if not referenced and self._mark:
+            return Place(UNKNOWN, "artifacts", not self._unknown)
+        return Place(of.project, "artifacts", referenced)
 
 
 def _key(digest: str) -> bytes:

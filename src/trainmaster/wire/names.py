@@ -23,8 +23,14 @@ def checkpoint_prefix(attempt: int, home: str) -> str:
     In a restored home it is of that home only: after the backup, the lost one may have given the same number to another
     attempt, whose checkpoints are still in the store.
     """
+    mark = restored_mark(home)
+    return f"{attempt:04d}-{mark}-" if mark else f"{attempt:04d}-"
+
+
+def restored_mark(home: str) -> str:
+    """What the checkpoint ids of a restored home contain; empty for another home."""
     epoch = home.rpartition(".")[2]
-    return f"{attempt:04d}-{epoch[:_EPOCH_MARK]}-" if epoch.startswith(RESTORED_EPOCH) else f"{attempt:04d}-"
+    return epoch[:_EPOCH_MARK] if epoch.startswith(RESTORED_EPOCH) else ""
 
 
 FLAG_STOP = 0  # offset in SDK_FLAGS: b"1" when the program should save and end

@@ -158,5 +158,5 @@ class SdkParts:
 
 
 def _of_step(written: _Written) -> str:
-    """What the id has of the step. A checkpoint of several nodes differs from one of rank 0, which is numbered on node 0 alone."""
+    """What the id has of the step. A checkpoint of several nodes differs from one of rank 0, which only node 0 numbers."""
     return f"s{written.step}{'-all' if written.parts_expected > 1 else ''}"

@@ -33,7 +33,11 @@ class ServerRecords:
     """Implements `garbage_collection.Records` on the server's own stores."""
 
     def __init__(self, services: Services) -> None:
-        self._events, self._inbox = services.events, services.inbox
+        self._events, self._inbox, self._home = services.events, services.inbox, services.home
+
+    def home(self) -> str:
+        """See `Records`."""
+        return self._home.identity()
 
     def waiting(self, after: int) -> Iterator[tuple[int, str, SubmitJob | AgentReport]]:
         """See `Records`; reads in pages."""

@@ -204,7 +204,7 @@ class Scenario:
 
     def _collect(self) -> None:
         """Garbage collection with the server's knowledge. All blobs count as old."""
-        records = ServerRecords(cast(Services, self))  # it uses the two stores only
+        records = ServerRecords(cast(Services, self))  # it uses the two stores and the home only
         collect(self.blobs, records, Collecting(0.0, closed=self._shut, now_s=lambda: time.time() + _AGE_S))
 
     @contextmanager
