@@ -1,6 +1,7 @@
 """`POST /agent/sync`: an agent sends reports and gets orders. The busiest route of the api; it fences off older attempts."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +23,8 @@ from trainmaster.wire.messages import Order, SyncResponse
 _WAIT_MAX_S = 30.0
 _POINTS_FIRST_S = 1.0  # the report of an end waits so long for its points; a slow store of metrics must not hold devices
 _MANY = 5000  # points; larger lists are freed on the worker thread
+
+_log = logging.getLogger("trainmaster.api")
 
 
 async def sync(request: Request) -> bodies.Json:
@@ -97,8 +100,11 @@ async def _store_environments(api: runtime.Runtime, reports: list[dict[str, Any]
     for report in reports:
         name = report.get("environment")
         new = isinstance(name, str) and name not in api.known_blobs.environments
-        if new and await run_in_threadpool(keep_environment, api.services, str(name)):
-            api.known_blobs.environments.add(str(name))
+        try:
+            if new and await run_in_threadpool(keep_environment, api.services, str(name)):
+                api.known_blobs.environments.add(str(name))
+        except OSError as error:  # it stays in the home, and is copied when it is read
+            _log.warning("the environment record %s cannot be copied now: %s", name, error)
 
 
 async def _await_orders(api: runtime.Runtime, key: AgentKey, body: Mapping[str, Any]) -> tuple[list[Order], bool]:

@@ -35,14 +35,17 @@ _PATCH = {"requestBody": {"required": True, "content": {"text/x-diff": {"schema"
 
 
 def keep_environment(services: Services, name: str) -> bool:
-    """Copy an environment record into the blob store; whether it is stored now. Raises: DiskFullError."""
+    """Copy an environment record into the blob store; whether it is stored now.
+
+    Raises: DiskFullError, OSError if it cannot be read, which does not prove that it is lost.
+    """
     if not _DIGEST.match(name):
         return False
     if services.blobs.exists([environment_blob(name)])[0]:
         return True
     try:
         data = (services.home.environments / f"{name}.json").read_bytes()
-    except OSError:
+    except FileNotFoundError:
         return False
     if digest(data) != name:
         return False
@@ -53,11 +56,14 @@ def keep_environment(services: Services, name: str) -> bool:
 def replace_environment(services: Services, blob: str) -> bool:
     """Replace a damaged environment record by the one in the home. Whether there was one; False for any other blob."""
     name = blob.rpartition("/")[2].removesuffix(".json")
-    return blob == environment_blob(name) and keep_environment(services, name)
+    try:
+        return blob == environment_blob(name) and keep_environment(services, name)
+    except OSError:
+        return False
 
 
 def environment(services: Services, name: str) -> EnvironmentRecord | None:
-    """Read an environment record; None if it is lost, or damaged and not in the home any more."""
+    """Read an environment record; None if it is lost, or damaged and not in the home any more. Raises: OSError."""
     if not keep_environment(services, name):
         return None
     try:
@@ -72,7 +78,10 @@ def recorded(services: Services, name: str | None) -> EnvironmentRecord | str:
     """An environment record, or why there is none."""
     if name is None:
         return "nothing is recorded"
-    record = environment(services, name)
+    try:
+        record = environment(services, name)
+    except OSError as error:
+        return f"the record cannot be read now ({error.strerror or error})"
     if record is not None:
         return record
     return "the record is lost" if services.blobs.stat(environment_blob(name)) is None else "the record is damaged"
