@@ -133,6 +133,12 @@ class Server:
         self.tick()
         assert self.job().state is State.RUNNING
 
+    def saved(self) -> None:
+        """One job whose ranks run, with checkpoint 0001-5 on record."""
+        self.running()
+        self.tell(staged(n=2))
+        self.tick()
+
     def held(self, key: AgentKey) -> str:
         """The node of this agent."""
         attempt = self.job(key.job).attempt

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from control_server import KEY, Server, staged
+from control_server import KEY, Server
 
 from trainmaster import backup as copies
 from trainmaster import compose, troubles
@@ -64,9 +64,7 @@ def spoil_table(path: Path, table: str) -> None:
 def server(tmp_path: Path) -> Server:
     """A running job with a checkpoint and points; the databases are open."""
     made = Server(Home(tmp_path / "home"))
-    made.running()
-    made.tell(staged(n=2))
-    made.tick()
+    made.saved()
     metrics = SqlMetricStore(made.home.metrics_db)
     metrics.write([point(step) for step in range(2000)], [])
     metrics.close()

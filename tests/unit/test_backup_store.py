@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control_server import Server, staged
+from control_server import Server
 
 from trainmaster import backup as copies
 from trainmaster.cli.app import run
@@ -19,11 +19,8 @@ from trainmaster.home import Home
 
 @pytest.fixture
 def server(tmp_path: Path) -> Server:
-    """A running job with checkpoint 0001-5 on record."""
     made = Server(Home(tmp_path / "home"))
-    made.running()
-    made.tell(staged(n=2))
-    made.tick()
+    made.saved()
     return made
 
 
