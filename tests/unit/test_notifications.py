@@ -103,6 +103,7 @@ def test_a_mail() -> None:
         assert deliver("ada@example.com", MESSAGE, settings) is None
         server.shutdown()
     assert {"To: ada@example.com", "From: tm@example.com", "Subject: x-1 has failed: exit 3", "tm show x-1"} <= set(lines)
+    assert {"Date", "Message-ID"} <= {line.partition(":")[0] for line in lines}
     assert deliver("ada@example.com", MESSAGE, NotifySettings()) == (
         "the server has no mail server: [notify] smtp in server.toml"
     )

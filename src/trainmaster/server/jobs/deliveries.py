@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -112,6 +113,7 @@ def _mail(address: str, message: Mapping[str, Any], settings: NotifySettings) ->
         return NO_MAIL
     mail = EmailMessage()
     mail["From"], mail["To"] = settings.sender or f"trainmaster@{os.uname().nodename}", address
+    mail["Date"], mail["Message-ID"] = formatdate(), make_msgid(domain=os.uname().nodename)  # some servers refuse mail without
     mail["Subject"] = " ".join(str(message["text"]).split())[:200]
     mail.set_content(f"{message['text']}\n\ntm show {message['job']}\n")
     host, _, port = settings.smtp.partition(":")
