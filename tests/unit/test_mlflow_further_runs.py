@@ -56,6 +56,33 @@ def test_what_a_restarted_script_starts_again_is_new() -> None:
     assert script.told() == [("point", 0, {"trial-3/acc": 0.5}, False, False)], "its steps are not those of the checkpoint"
 
 
+def test_a_run_that_is_started_again_is_known_by_its_name_and_its_params() -> None:
+    """T5: a child keeps its identity over a restart by what the program says of it, else it is a new child."""
+    earlier = {"params": {"a/lr": "0.1", "b/lr": "0.2", "c/lr": "0.3"}, "tags": {"b/note": "x", "d/fold": "1"}}
+    script = Script(500, **earlier, prefixes=dict.fromkeys("abcd", "run"))
+    script.ok("GET", "runs/get", run_id=ID)
+    parent = {"key": "mlflow.parentRunId", "value": ID}
+
+    def child(name: str, *tags: dict[str, str]) -> str:
+        return str(script.ok("POST", "runs/create", run_name=name, tags=[parent, *tags])["run"]["info"]["run_id"])
+
+    def told(run: str, lr: str) -> list[tuple[object, ...]]:
+        script.ok("POST", "runs/log-parameter", run_id=run, key="lr", value=lr)
+        script.metric("acc", 0.5, 3, run)
+        return script.told()
+
+    assert told(child("a"), "1e-1") == [("point", 3, {"a/acc": 0.5}, False, True)], "the same run"
+    new = [("prefix", "b-2", "run"), ("tag", "b-2/note", "x"), ("param", "b-2/lr", "0.9"), ("point", 3, {"b-2/acc": 0.5}, False, True)]
+    assert told(child("b", {"key": "note", "value": "x"}), "0.9") == new, "its params are others"
+    late = child("c")
+    script.metric("acc", 0.1, 1, late)
+    script.told()
+    assert told(late, "0.9") == [("kept", "c/lr", ("0.3", "0.9")), ("point", 3, {"c/acc": 0.5}, False, True)]
+    assert told(child("a"), "0.1")[:2] == [("prefix", "a-2", "run"), ("param", "a-2/lr", "0.1")], "one of this attempt has the name"
+    other = [("prefix", "d-2", "run"), ("tag", "d-2/fold", "2"), ("param", "d-2/lr", "0.1")]
+    assert told(child("d", {"key": "fold", "value": "2"}), "0.1")[:3] == other
+
+
 def test_several_values_at_one_step_are_told_and_the_latest_counts(tmp_path: Path) -> None:
     """Five values of an epoch, the lowest 0.1: the record had 1.0, called it the best, and said nothing."""
     script = Script()

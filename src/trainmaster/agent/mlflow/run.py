@@ -32,13 +32,21 @@ class Run:
         self.metrics = RunMetrics(base_step)
         self.lineage = Lineage()
 
+    def begin_anew(self, prefix: str) -> None:
+        """It is no run of an earlier attempt. None of its values was recorded yet."""
+        self.prefix, self.params, self.metrics = prefix, Params({}), RunMetrics(0)
+
 
 class Params:
-    """The parameters of a run. `earlier`: from the spec and from earlier attempts."""
+    """The parameters of a run. `earlier`: from the spec and from earlier attempts.
 
-    def __init__(self, earlier: dict[str, str]) -> None:
+    `presumed`: these are of a run that this one is presumed to be, by its name, until it logs something.
+    """
+
+    def __init__(self, earlier: dict[str, str], presumed: bool = False) -> None:
         self._logged: dict[str, str] = {}
         self._earlier = earlier
+        self.presumed = presumed
 
     def log(self, given: list[Body]) -> dict[str, str]:
         """Record parameters, all or none. Returns those that the job's record does not have. Raises: Fault.
@@ -60,6 +68,13 @@ class Params:
             raise invalid(f"a run holds {_PARAMS_MAX} params at most: log the rest as a file (mlflow.log_dict)")
         self._logged.update(new)
         return {name: value for name, value in new.items() if name not in self._earlier}
+
+    def refute(self, given: list[Body]) -> bool:
+        """Whether these show that it is not the run that it is presumed to be. Raises: Fault."""
+        if not self.presumed:
+            return False
+        named = ((self._earlier.get(fields.key(one)), one.get("value")) for one in given)
+        return any(kept is not None and not _alike(kept, str(value)) for kept, value in named)
 
     def contradicted(self, name: str) -> Optional[tuple[str, str]]:
         """(the value that the record keeps, the one that was logged), if these differ."""

@@ -13,10 +13,11 @@ from trainmaster.agent.mlflow import fields
 from trainmaster.agent.mlflow.experiment import Experiment
 from trainmaster.agent.mlflow.fields import NAME_MAX, VALUE_MAX, Fault, invalid
 from trainmaster.agent.mlflow.logged_models import Models, NotAnswered, UnknownModel
+from trainmaster.agent.mlflow.prefixes import Prefixes
 from trainmaster.agent.mlflow.run import Params, Run, view
 from trainmaster.agent.mlflow.run_metrics import shown_point
 from trainmaster.agent.mlflow.search import RUN_ATTRIBUTES, SearchError, matching
-from trainmaster.wire.names import MODEL, RUN, SYSTEM
+from trainmaster.wire.names import MODEL, RUN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import RunIdentity
 
 _RUNS_MAX = 1000  # of one attempt
-_PREFIX_MAX = 100  # characters of a further run's name
 _TAGS_MAX = 1000
 _PAGE_MAX = 25_000  # points of one answer
 _DATA_TAG = "mlflow.data.context"
@@ -41,13 +41,13 @@ class Runs:
         self._told = told
         self._lock = threading.Lock()
         self._experiment = Experiment(identity["experiment_id"], identity["experiment"])
-        self._earlier = identity.get("prefixes", {})  # of the runs and models of earlier attempts
-        self._main = Run(identity["id"], identity["name"], "", Params(self._own(identity["params"])), base_step)
-        self._main.tags = {_NAME_TAG: identity["name"], **self._own(identity["tags"])}
+        self._base_step = base_step
+        self._prefixes = Prefixes(identity)
+        self._main = Run(identity["id"], identity["name"], "", Params(self._prefixes.of_main("params")), base_step)
+        self._main.tags = {_NAME_TAG: identity["name"], **self._prefixes.of_main("tags")}
         self._runs = {self._main.id: self._main}
-        self._prefixes = {*self._earlier, SYSTEM.rstrip("/")}
         self._taken = False  # whether the script has requested the job's run
-        self._models = Models(identity["experiment_id"], set(self._earlier))
+        self._models = Models(identity["experiment_id"], set(self._prefixes.earlier))
         self._answers: dict[tuple[str, str], Callable[[Body, int], Body]] = {
             ("GET", "runs/get"): self._get,
             ("POST", "runs/create"): self._create,
@@ -98,6 +98,7 @@ class Runs:
         if len(parts) >= 4 and parts[1] == "models" and parts[3] == "artifacts" and self._models.has(parts[2]):
             return "/".join([self._models.place(parts[2]), *parts[4:]])
         if len(parts) >= 3 and parts[2] == "artifacts" and parts[1] in self._runs:
+            self._runs[parts[1]].params.presumed = False
             return "/".join([*filter(None, [self._runs[parts[1]].prefix.rstrip("/")]), *parts[3:]])
         raise invalid(f"{path} is in no run of this job")
 
@@ -110,14 +111,12 @@ class Runs:
     def _logged_models(self, method: str, name: str, body: Body, now_ms: int) -> Body:
         """What concerns models. The files of a new one are below its run, in a directory of their own."""
         source = self._runs.get(str(body.get("source_run_id")))
+        if source is not None:
+            source.params.presumed = False
         answer = self._models.answer(method, name, body, now_ms, source.prefix if source is not None else "")
         if name == "logged-models":
             self._told.append(("prefix", self._models.place(answer["model"]["info"]["model_id"]), MODEL))
         return answer
-
-    def _own(self, values: dict[str, str]) -> dict[str, str]:
-        """Of what earlier attempts logged, that of the job's run."""
-        return {name: value for name, value in values.items() if self._earlier.get(name.partition("/")[0]) != RUN}
 
     def _run(self, body: Body) -> Run:
         wanted = body.get("run_id") or body.get("run_uuid")
@@ -140,31 +139,31 @@ class Runs:
         else:
             if len(self._runs) > _RUNS_MAX:
                 raise invalid(f"a job holds {_RUNS_MAX} nested runs at most: make them jobs of their own")
-            run = self._further(name)
+            run = self._further(name, tags)
         run.started_ms = started_ms
         self._tags(run, {tag: value for tag, value in tags.items() if tag not in (_NAME_TAG, _PARENT_TAG)})
         run.tags.update({tag: value for tag, value in tags.items() if tag == _PARENT_TAG})
         return {"run": view(run, self._experiment.id)}
 
-    def _further(self, name: str) -> Run:
-        """Create another run beside the job's own, with a unique prefix.
-
-        As in MLflow, a run that a restarted script starts again is a new one, even if it has the name of an earlier one:
-        whether it does the same work again cannot be known.
-        """
-        plain = "".join(one if one.isprintable() and one != "/" else "-" for one in name[:_PREFIX_MAX])
-        base = plain.strip(" .") or f"run-{len(self._runs) + 1}"
-        prefix, again = base, 1
-        while prefix in self._prefixes:
-            again += 1
-            prefix = f"{base}-{again}"
-        self._prefixes.add(prefix)
+    def _further(self, name: str, tags: dict[str, str]) -> Run:
+        """A run beside the job's own. One with the name of an earlier attempt's run continues it, unless its params differ."""
+        prefix, presumed = self._prefixes.begin(name, tags, len(self._runs) + 1)
         run_id = hashlib.sha256(f"{self._main.id}/{prefix}".encode()).hexdigest()[:32]
-        run = Run(run_id, name or prefix, f"{prefix}/", Params({}), 0)
-        run.tags[_NAME_TAG] = run.name
+        params = Params(self._prefixes.below(prefix, "params"), True) if presumed else Params({})
+        run = Run(run_id, name or prefix, f"{prefix}/", params, self._base_step if presumed else 0)
+        run.tags = {**(self._prefixes.below(prefix, "tags") if presumed else {}), _NAME_TAG: run.name}
         self._runs[run.id] = run
-        self._told.append(("prefix", prefix, RUN))
+        if not presumed:
+            self._told.append(("prefix", prefix, RUN))
         return run
+
+    def _part(self, run: Run) -> None:
+        """It has other params than the run that it was presumed to be, so it is another one."""
+        prefix = self._prefixes.another(run.prefix.rstrip("/"))
+        run.begin_anew(f"{prefix}/")
+        self._told.append(("prefix", prefix, RUN))
+        own = ((name, value) for name, value in run.tags.items() if not name.startswith("mlflow."))
+        self._told.extend(("tag", run.prefix + name, value) for name, value in own)
 
     def _update(self, body: Body, now_ms: int) -> Body:
         """The run's status in MLflow does not matter for the job: the job ends when its processes end."""
@@ -263,6 +262,7 @@ class Runs:
         return {}
 
     def _metrics(self, run: Run, given: list[Body]) -> None:
+        run.params.presumed = False
         steps: dict[int, dict[str, float]] = {}
         named = set()
         for metric in given:
@@ -280,6 +280,9 @@ class Runs:
         self._told.extend(("several", run.prefix + name, step) for name, step in run.metrics.news_of_several().items())
 
     def _params(self, run: Run, given: list[Body]) -> None:
+        if run.params.refute(given):
+            self._part(run)
+        run.params.presumed = run.params.presumed and not given
         self._told.extend(("param", run.prefix + name, value) for name, value in run.params.log(given).items())
         for name in map(fields.key, given):
             differing = run.params.contradicted(name)
@@ -298,6 +301,7 @@ class Runs:
         run.tags.update(changed)
         run.name = run.tags.get(_NAME_TAG) or run.name
         told = [name for name in changed if run is self._main or not name.startswith("mlflow.")]
+        run.params.presumed = run.params.presumed and not told
         self._told.extend(("tag", run.prefix + name, changed[name]) for name in told)
 
 

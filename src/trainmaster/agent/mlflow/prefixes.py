@@ -1,0 +1,54 @@
+"""Under which names the runs beside the job's own are recorded, over all its attempts. No I/O."""
+
+from __future__ import annotations
+
+from trainmaster.wire.names import RUN, SYSTEM
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from trainmaster.wire.launch import RunIdentity
+
+_LONGEST = 100  # characters
+
+
+class Prefixes:
+    """What names in the record begin with, for each further run and model: `fold-1` of `fold-1/accuracy`."""
+
+    def __init__(self, identity: RunIdentity) -> None:
+        self.earlier = identity.get("prefixes", {})  # of earlier attempts
+        self._values = {"params": identity["params"], "tags": identity["tags"]}
+        self._taken = {*self.earlier, SYSTEM.rstrip("/")}
+        self._begun: set[str] = set()  # in this attempt
+
+    def of_main(self, kind: str) -> dict[str, str]:
+        """The params or tags that earlier attempts logged for the job's own run."""
+        return {name: value for name, value in self._values[kind].items() if self.earlier.get(name.partition("/")[0]) != RUN}
+
+    def below(self, prefix: str, kind: str) -> dict[str, str]:
+        """The params or tags that earlier attempts logged for a further run."""
+        values = self._values[kind].items()
+        return {name[len(prefix) + 1 :]: value for name, value in values if name.startswith(f"{prefix}/")}
+
+    def begin(self, name: str, tags: dict[str, str], number: int) -> tuple[str, bool]:
+        """The prefix of a run, and whether it is presumed to be one of an earlier attempt.
+
+        A run with a name that earlier attempts used once, and without other tags, is presumed to be that one. Without a name,
+        or if they used it several times, it may be any of them, so it is a new one. `number`: the run's, if it has no name.
+        """
+        plain = "".join(one if one.isprintable() and one != "/" else "-" for one in name[:_LONGEST]).strip(" .")
+        once = self.earlier.get(plain) == RUN and f"{plain}-2" not in self.earlier and plain not in self._begun
+        known = self.below(plain, "tags")
+        if once and all(known.get(tag) == value for tag, value in tags.items() if not tag.startswith("mlflow.")):
+            self._begun.add(plain)
+            return plain, True
+        return self.another(plain or f"run-{number}"), False
+
+    def another(self, base: str) -> str:
+        """A prefix that nothing has yet: `base`, or `base-2`, …"""
+        prefix, again = base, 1
+        while prefix in self._taken:
+            again += 1
+            prefix = f"{base}-{again}"
+        self._taken.add(prefix)
+        self._begun.add(prefix)
+        return prefix
