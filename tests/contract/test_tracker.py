@@ -351,6 +351,18 @@ def test_a_mirror_that_has_sent_nothing_yet_is_behind() -> None:
         assert made.mirror.lag() == Lag(0, 0.0, runs=1)  # its end is not told yet
 
 
+def test_points_behind_one_that_is_not_sent_count_as_waiting() -> None:
+    """A late value without a step comes first: `tm doctor` said that the tracker was up to date."""
+    with world() as made:
+        made.report("a-1", [5], 0.5)
+        made.until_quiet()
+        made.report("a-1", [None], 0.5)
+        made.report("a-1", [6, 7], 0.5)
+        assert made.mirror.lag().points > 0
+        made.until_quiet()
+        assert made.mirror.lag().points == 0
+
+
 def test_a_bad_run_is_tried_less_and_less_often_and_what_heals_one_may_heal_all() -> None:
     with world() as made:
         tries: list[str] = []

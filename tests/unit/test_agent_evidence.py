@@ -117,3 +117,57 @@ def test_the_sdk_says_that_it_counted_and_that_it_loaded(tmp_path: Path, monkeyp
         {"t": "r", "loaded": False},
         {"t": "r", "loaded": True},
     ]
+
+
+def calls(tmp_path: Path) -> tuple[Progress, Outbox]:
+    outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))
+    return Progress(outbox), outbox
+
+
+def test_a_trackers_metric_that_counts_epochs_is_no_fall_of_the_steps(tmp_path: Path) -> None:
+    """`loss` by batch and `val_acc` by epoch: the steps seemed to fall back, which hid that later work was lost."""
+    progress, outbox = calls(tmp_path)
+    for epoch in (1, 2):
+        for batch in range(1, 101):
+            progress.logged(100 * (epoch - 1) + batch, {"loss": 1.0}, True)
+        progress.logged(epoch, {"val_acc": 0.5}, True)
+    record = progress.evidence.record()
+    assert (record["steps"], record["fell_to"], record["last_step"], progress.last_step) == ([1, 2, 3], None, 200, 200)
+    assert outbox.warned == {}
+    progress.logged(1, {"loss": 0.1}, True)
+    assert progress.evidence.record()["fell_to"] == 1
+
+
+@pytest.mark.parametrize(
+    ("points", "told"),
+    [
+        ([(1, 0.5), (2, 0.4), (3, 0.4)], ""),
+        ([(1, 0.5), (1, 0.5)], ""),  # the same again
+        ([(1, 0.5), (1, 0.1)], "loss (step 1)"),
+        ([(1, 0.5), (2, 0.4), (1, 0.5)], "loss (step 1)"),
+        ([(9, 0.5), (10, 0.4), (9, 0.3), (10, 0.2)], "loss (step 9)"),
+        ([(1, float("nan")), (1, float("nan"))], ""),
+    ],
+)
+def test_values_that_replace_earlier_ones_of_their_step_are_told(points: list[tuple[int, float]], told: str, tmp_path: Path) -> None:
+    """Five values of one step, the lowest 0.1: the record had the last, called it the best, and said nothing."""
+    for report in (lambda one, *point: one.logged(*point, False), lambda one, *point: one.reported(0, *point)):
+        progress, outbox = calls(tmp_path)
+        for step, value in points:
+            report(progress, step, {"loss": value})
+        words = outbox.warned.get("several values", {"text": ""})["text"]
+        assert told in words
+        assert bool(told) is bool(words)
+
+
+def test_what_was_loaded_is_told_only_of_the_checkpoint_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainer took another directory, and "the SDK loaded it" was said of the checkpoint that was given."""
+    told: list[bool] = []
+    monkeypatch.setattr(context, "tell_restored", lambda loaded: told.append(loaded))
+    context.tell_loaded(500)
+    monkeypatch.setenv("TRAINMASTER_RESUME_DIR", "/x")
+    monkeypatch.setenv("TRAINMASTER_RESUME_STEP", "500")
+    context.tell_loaded(300)
+    assert told == []
+    context.tell_loaded(500)
+    assert told == [True]

@@ -45,6 +45,16 @@ def test_models_are_searched() -> None:
         assert (status, "MLFLOW_TRACKING_URI" in answer["message"]) == (501, True)
 
 
+def test_a_point_that_is_logged_again_for_a_model_is_one_of_the_model() -> None:
+    """Autolog logs it for the run, and then for the model: the model had no metric, and no search found it."""
+    script = Script()
+    made = model(script, "a", source_run_id=ID)
+    point = {"run_id": ID, "key": "acc", "value": 0.5, "timestamp": 5, "step": 1}
+    script.ok("POST", "runs/log-metric", **point)
+    script.ok("POST", "runs/log-metric", **point, model_id=made["model_id"])
+    assert names(script, filter="metrics.acc > .4") == ["a"]
+
+
 def test_a_model_is_stored_below_its_run_and_over_nothing() -> None:
     script = Script()
     inner = model(script, source_run_id=child(script))

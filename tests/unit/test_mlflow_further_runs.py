@@ -83,20 +83,56 @@ def test_a_run_that_is_started_again_is_known_by_its_name_and_its_params() -> No
     assert told(child("d", {"key": "fold", "value": "2"}), "0.1")[:3] == other
 
 
-def test_several_values_at_one_step_are_told_and_the_latest_counts(tmp_path: Path) -> None:
-    """Five values of an epoch, the lowest 0.1: the record had 1.0, called it the best, and said nothing."""
-    script = Script()
-    for value, time_ms in ((0.5, 10), (0.1, 20), (0.3, 15)):
-        script.ok("POST", "runs/log-metric", run_id=ID, key="loss", value=value, timestamp=time_ms, step=1)
+def test_a_further_run_takes_no_name_that_the_jobs_own_run_has(tmp_path: Path) -> None:
+    """`train/loss` of the job's run was replaced by `loss` of a nested run named `train`, and `model/MLmodel` by another file."""
+    script = Script(params={"conf/lr": "1"}, prefixes={"evaluator": "role"})
+    script.ok("GET", "runs/get", run_id=ID)
+    script.metric("train/loss", 0.1, 5)
+    script.runs.uploaded("/x", "plots/a.png")
+    script.ok("POST", "logged-models", experiment_id="7", name="model", source_run_id=ID)
+    parent = [{"key": "mlflow.parentRunId", "value": ID}]
+    for name in ("train", "conf", "plots", "model", "evaluator", "late"):
+        script.ok("POST", "runs/create", run_name=name, tags=parent)
     told = script.told()
-    assert [what[2]["loss"] for what in told if what[0] == "point"] == [0.5, 0.1], "0.3 was measured before 0.1"
-    assert [what for what in told if what[0] == "several"] == [("several", "loss", 1)]
-    shown = script.ok("GET", "runs/get", run_id=ID)["run"]["data"]["metrics"]
-    assert [one["value"] for one in shown] == [0.1]
+    runs = [what[1] for what in told if what[0] == "prefix" and what[2] == "run"]
+    assert runs == ["train-2", "conf-2", "plots-2", "model-2", "evaluator-2", "late"]
+    for step in (1, 2):
+        script.metric("late/loss", 0.1, step)
+    assert [what for what in script.told() if what[0] == "clash"] == [("clash", "late/loss")]
     outbox, listener = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")), MlflowListener(IDENTITY)
-    listener.told += [("several", "loss", 1), ("several", "acc", 2)]
+    listener.told.append(("clash", "late/loss"))
     listener.pass_on(Progress(outbox), lambda rank, message: None, outbox)
-    assert "loss (step 1), acc (step 2): the record has the last" in outbox.warned["several values"]["text"]
+    assert outbox.warned["names"]["text"].endswith("from those of that run: late/loss")
+    made = script.ok("POST", "logged-models", experiment_id="7", name="late", source_run_id=ID)["model"]["info"]
+    assert script.runs.artifact_name(f"7/models/{made['model_id']}/artifacts/MLmodel") == "late-2/MLmodel"
+
+
+def test_the_latest_value_of_a_batch_counts() -> None:
+    script = Script()
+    given = [{"key": "loss", "value": value, "timestamp": time_ms, "step": 1} for value, time_ms in ((0.5, 10), (0.1, 20), (0.3, 15))]
+    script.ok("POST", "runs/log-batch", run_id=ID, metrics=given)
+    assert [what[2] for what in script.told()] == [{"loss": 0.1}]
+
+
+def test_values_without_a_step_never_go_back() -> None:
+    """After a restore at 500, with steps at 510, these were counted 510, 501, 502 …, and the eleventh replaced the first."""
+    script = Script(base_step=500)
+    script.metric("loss", 0.5, 510)
+    script.told()
+    for value in range(3):
+        script.metric("acc", value)
+    assert [what[1] for what in script.told()] == [510, 511, 512]
+
+
+@pytest.mark.parametrize(
+    ("kept", "logged", "same"),
+    [("nan", "nan", True), ("1e-3", "0.001", True), ("True", "true", True), ("None", "none", True), ("a.csv", "A.csv", False),
+     ("9007199254740992", "9007199254740993", False), ("1", "one", False)],
+)  # fmt: skip
+def test_when_a_parameter_has_another_value(kept: str, logged: str, same: bool) -> None:
+    script = Script(params={"p": kept})
+    script.ok("POST", "runs/log-parameter", run_id=ID, key="p", value=logged)
+    assert script.told() == ([] if same else [("kept", "p", (kept, logged))])
 
 
 @pytest.mark.parametrize("name", ["", ".", "a/../b", "/a", "a\nb", "acc@1", "a//b"])

@@ -127,7 +127,7 @@ def test_parameters_that_the_record_has_otherwise_are_warned_of(tmp_path: Path) 
     listener.told += [("kept", f"p{number}", ("0.1", "x" * 100)) for number in range(6)]
     listener.pass_on(Progress(outbox), lambda rank, message: None, outbox)
     told = outbox.warned["parameters"]["text"]
-    assert told.startswith(f"the program logged p0={'x' * 80} (the record keeps 0.1), p1=")
+    assert told.startswith("the program logged p0=a text of 100 characters (the record keeps p0=0.1), p1=")
     assert told.endswith(" and 1 more: the spec or an earlier attempt gave other values")
 
 

@@ -16,6 +16,7 @@ from trainmaster.model.job import Attempt
 from trainmaster.model.progress import Progress
 from trainmaster.server.record.curves import Curves
 from trainmaster.server.views.event_text import sentence
+from trainmaster.server.views.resources import last_step
 from trainmaster.store.codec import dump, load_event
 from trainmaster.testing import builders
 
@@ -54,6 +55,8 @@ def test_the_steps_of_a_further_run_are_not_lost_work() -> None:
     assert job.attempt is not None
     first = replace(job.attempt, ended_s=9.0, progress=Progress((1, 2, 3), 30))
     again = replace(job, attempt=replace(first, number=2, progress=Progress((1, 2), 2)))
+    points = {"loss": (500, 0.5, 10.0), "trial/acc": (3, 0.5, 20.0)}
+    assert last_step(job, points) == 500, "the step of a nested run is not the job's"
     curves = Curves(Attempts([first]), None)  # type: ignore[arg-type]
     assert [curves.lost_of(again, name) for name in ("loss", "model/loss", "trial/loss")] == [((2, 1),), ((2, 1),), ()]
     told = {"metrics": {}, "lost_work": [[2, 1]], "own_counts": ["trial"]}

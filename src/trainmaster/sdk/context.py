@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from trainmaster.sdk.channel import tell_restored
-from trainmaster.wire.names import ENV_ATTEMPT, ENV_JOB, ENV_PARAMS, ENV_RESUME_DIR
+from trainmaster.wire.names import ENV_ATTEMPT, ENV_JOB, ENV_PARAMS, ENV_RESUME_DIR, ENV_RESUME_STEP
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +53,12 @@ def resume_dir() -> "Optional[Path]":
 
     tell_restored(loaded=False)
     return Path(text)
+
+
+def tell_loaded(step: int) -> None:
+    """Tell the agent that a framework loaded the restored checkpoint, if `step` is its step: it may have loaded another."""
+    if os.environ.get(ENV_RESUME_DIR) and os.environ.get(ENV_RESUME_STEP) == str(step):
+        tell_restored(loaded=True)
 
 
 def _number(name: str, absent: int) -> int:

@@ -12,9 +12,9 @@ import lightning.pytorch as pl
 from lightning.pytorch.trainer.states import TrainerFn
 
 from trainmaster.sdk.cadence import Cadence, heed_term
-from trainmaster.sdk.channel import report_values, tell_restored
+from trainmaster.sdk.channel import report_values
 from trainmaster.sdk.checkpoints import checkpoint
-from trainmaster.sdk.context import resume_dir
+from trainmaster.sdk.context import resume_dir, tell_loaded
 from trainmaster.sdk.torch import agreed, random_states, set_random_states
 
 _FILE = "lightning.ckpt"
@@ -45,6 +45,7 @@ class Callback(pl.Callback):
         self._step = trainer.global_step
         if self._random is not None:
             set_random_states(self._random)
+            tell_loaded(self._step)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -98,7 +99,6 @@ class Callback(pl.Callback):
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Load the random states from Lightning's checkpoint."""
         self._random = state_dict["random"]
-        tell_restored(loaded=True)
 
 
 def _same(before: Any, value: Any) -> bool:

@@ -14,9 +14,9 @@ import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainmaster.sdk.cadence import Cadence, heed_term
-from trainmaster.sdk.channel import report_values, tell_restored
+from trainmaster.sdk.channel import report_values
 from trainmaster.sdk.checkpoints import checkpoint
-from trainmaster.sdk.context import resume_dir
+from trainmaster.sdk.context import resume_dir, tell_loaded
 from trainmaster.sdk.torch import agreed
 
 
@@ -39,8 +39,7 @@ class Callback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """From now on, obey the stop flag at the end of a step. Trainer has loaded its checkpoint by now, if it does."""
         heed_term()
-        if state.global_step > 0:
-            tell_restored(loaded=True)
+        tell_loaded(state.global_step)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Make Trainer save and stop when it is due."""

@@ -32,6 +32,7 @@ from trainmaster.tracking.wipe_probe import WipeProbe
 _JOBS = 20  # runs that are updated before points are sent again
 _EVENTS = 1000
 _SURVEYED = 500
+_OLDEST = 100  # rows among which the oldest point is sought: not every row has one
 
 _log = logging.getLogger("trainmaster.mirror")
 
@@ -82,11 +83,12 @@ class Follower:
         filled = {run.job for run in list(self._runs.open.values()) if run.fill_upto is not None}
         behind = (set(self._pending) | self._endings.untold() | filled) - set(self._backoff.failures())
         runs, refused = len(behind), len(self._runs.refused)
-        first = self._from.feed.since(self._cursor.points_seq, 1).points
-        if not first:
+        page = self._from.feed.since(self._cursor.points_seq, _OLDEST)
+        if page.after is None:
             return Lag(0, 0.0, runs, refused)
         points = self._from.feed.last_seq() - self._cursor.points_seq
-        return Lag(points, max(0.0, time.time() - first[0].time_s), runs, refused)
+        oldest_s = min((point.time_s for point in page.points), default=time.time())
+        return Lag(points, max(0.0, time.time() - oldest_s), runs, refused)
 
     def troubled(self) -> dict[str, str]:
         """The jobs on whose runs the tracker fails, with the error; they are retried with growing intervals."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.transport.outbox import Outbox
     from trainmaster.wire.launch import Launch
 
+_REPEATED_MAX = 5  # metrics that are named
 _KEPT = 2048  # steps remembered with their times: the last minutes, at any speed
 LONG_S = 60.0  # of steps, after which missing checkpoints are reported
 _ANY_STEP = float("inf")
@@ -35,7 +36,7 @@ class Progress:
         self._again = again
         self.epochs = epochs or EpochCounts()
         self.evidence = Evidence(named, self.epochs)
-        self._told = False
+        self._calls = _Calls()
         self._seen: list[tuple[float, float]] = []  # (time, step), ascending; also read by another thread
         self.first_step: Optional[int] = None
         self.last_step: Optional[int] = None
@@ -66,7 +67,7 @@ class Progress:
 
     def printed(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """Handle a line of a rank's output."""
-        if not self._told:
+        if not self._calls.sdk_steps:
             self._step(step)
             self.evidence.point(rank, step, values)
         if values:
@@ -74,20 +75,20 @@ class Progress:
 
     def printed_beside(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """Handle a line of a program that also reports metrics by other means: it may count otherwise, so only forward."""
-        if not self._told and step is not None and self.last_step is not None and step > self.last_step:
+        if not self._calls.sdk_steps and step is not None and self.last_step is not None and step > self.last_step:
             self._step(step)
         if values:
             self._outbox.point(rank, step, values)
 
     def recount(self, rank: int) -> None:
         """What a rank had printed of steps so far were epochs: they show nothing of where the program began."""
-        if not self._told and self.evidence.recount(rank):
+        if not self._calls.sdk_steps and self.evidence.recount(rank):
             self.first_step = None
 
     def reported(self, rank: int, step: Optional[int], values: dict[str, float], counted: bool = False) -> None:
         """Handle a metrics message of the SDK. `counted`: the SDK counted the step, from the restored checkpoint on."""
-        if step is not None and not self._told:
-            self._told = True
+        if step is not None and not self._calls.sdk_steps:
+            self._calls.sdk_steps = True
             self.first_step = None
             self._seen = []
             self.evidence.reset()
@@ -95,6 +96,8 @@ class Progress:
         self.evidence.point(rank, None if counted else step, values)
         if values:
             self._outbox.point(rank, step, values)
+        if not counted:
+            self._warn_of_repeats(rank, step, values)
 
     def read(self, read: dict[str, int]) -> None:
         """Record how far an SDK file was read, after its points were queued; writes them to disk if they are many."""
@@ -115,12 +118,18 @@ class Progress:
 
         Such a step may count epochs, or be counted here because none was given (not `named`). So it never sets progress back.
         """
-        if counts and not self._told:
-            self.evidence.point(0, step if named else None, values)
-        if counts and not self._told and step > max(0, self.last_step or 0):
-            self.written_s = time.time()
-            self._step(step)
+        if counts and not self._calls.sdk_steps:
+            further = step > max(0, self.last_step or 0)
+            self.evidence.point(0, step if named and self._calls.leads(values, further) else None, values)
+            if further:
+                self.written_s = time.time()
+                self._step(step)
         self._outbox.point(0, step, values)
+        self._warn_of_repeats(0, step if named else None, values)
+
+    def _warn_of_repeats(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
+        if step is not None and self._calls.repeats(rank, step, values):
+            self.warn("several values", self._calls.told_repeats())
 
     def _step(self, step: Optional[int]) -> None:
         if step is not None:
@@ -141,6 +150,39 @@ class Progress:
         self._seen.append((self.written_s, step))
         if len(self._seen) > 2 * _KEPT:
             self._seen = self._seen[-_KEPT:]
+
+
+class _Calls:
+    """What a program reports by calls of the SDK or of a tracker, in so far as steps are concerned."""
+
+    def __init__(self) -> None:
+        self.sdk_steps = False  # the SDK reports steps, which take precedence over others
+        self._lead: Optional[str] = None  # the tracker's metric with the highest step: others may count epochs
+        self._highest: dict[tuple[int, str], tuple[int, float]] = {}  # (rank, metric) -> its highest step, and the value there
+        self._repeated: dict[str, int] = {}  # metric -> first step with which it came again
+
+    def leads(self, values: dict[str, float], further: bool) -> bool:
+        """Whether a step that came with these values is of the count that leads. `further`: it is the highest so far."""
+        if self._lead is None or further:
+            self._lead = next(iter(values))
+        return self._lead in values
+
+    def repeats(self, rank: int, step: int, values: dict[str, float]) -> bool:
+        """Whether a metric came with another value for a step that it had reached, and that is news."""
+        known = len(self._repeated)
+        for name, value in values.items():
+            highest, before = self._highest.get((rank, name), (None, value))
+            if highest is None or step > highest:
+                self._highest[rank, name] = (step, value)
+            elif step < highest or (value != before and value == value):
+                self._repeated.setdefault(name, step)
+        return len(self._repeated) > known
+
+    def told_repeats(self) -> str:
+        """As a warning."""
+        named = [f"{name} (step {step})" for name, step in list(self._repeated.items())[:_REPEATED_MAX]]
+        more = f" and {len(self._repeated) - len(named)} more" if len(self._repeated) > len(named) else ""
+        return f"reported again for a step already reached: {', '.join(named)}{more}; the record has a step's last value"
 
 
 class RoleProgress:

@@ -26,6 +26,7 @@ _BACKLOG = 64
 _FIRST_TELL_S = 0.2  # parameters come in bursts: one report per burst
 _TELL_EVERY_S = 5.0  # a tag that changes at every step must not create an event per step
 _NAMED_MAX = 5
+_VALUE_MAX = 80  # characters
 _ARTIFACTS = "mlflow"  # below the attempt's directory
 _NEVER_SHOWN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")  # they would take precedence over our token
 
@@ -104,8 +105,8 @@ class MlflowListener:
                 keep(0, {"t": "a", "path": what[0], "name": what[1]})
             elif kind == "kept":
                 self._texts.warn_kept(outbox, *what)
-            elif kind == "several":
-                self._texts.warn_several(outbox, *what)
+            elif kind == "clash":
+                self._texts.warn_clash(outbox, *what)
             else:
                 self._texts.take(kind, *what)
         self._texts.report_if_due(outbox)
@@ -127,6 +128,11 @@ def _first(told: list[str]) -> str:
     return ", ".join(told[:_NAMED_MAX]) + more
 
 
+def _whole(value: str) -> str:
+    """The value, or its length: of a part of a credential, nobody could tell that it is one."""
+    return value if len(value) <= _VALUE_MAX else f"a text of {len(value)} characters"
+
+
 class _Texts:
     """Parameters, tags and prefixes that are not reported yet."""
 
@@ -136,7 +142,7 @@ class _Texts:
         self._prefixes: dict[str, str] = {}
         self._due_s: Optional[float] = None  # since the first one
         self._kept: dict[str, tuple[str, str]] = {}  # parameters that the record has with another value than the program logged
-        self._several: dict[str, int] = {}  # metrics with several values at a step
+        self._clashes: list[str] = []
         self.reports: list[dict[str, Any]] = []
 
     def take(self, kind: str, name: str, value: Any) -> None:
@@ -149,15 +155,15 @@ class _Texts:
     def warn_kept(self, outbox: Outbox, name: str, differing: tuple[str, str]) -> None:
         """The program logged another value than the record keeps."""
         self._kept[name] = differing
-        told = [f"{one}={logged[:80]} (the record keeps {kept[:80]})" for one, (kept, logged) in self._kept.items()]
+        told = [f"{one}={_whole(logged)} (the record keeps {one}={_whole(kept)})" for one, (kept, logged) in self._kept.items()]
         given = "the spec or an earlier attempt gave other values"
         outbox.warn("parameters", f"the program logged {_first(told)}: {given}")
 
-    def warn_several(self, outbox: Outbox, name: str, step: int) -> None:
-        """The program logged several values of a metric at one step."""
-        self._several[name] = step
-        told = [f"{one} (step {at})" for one, at in self._several.items()]
-        outbox.warn("several values", f"the program logged several values at a step of {_first(told)}: the record has the last")
+    def warn_clash(self, outbox: Outbox, name: str) -> None:
+        """The job's own run logged what looks like a value of a further run."""
+        self._clashes.append(name)
+        words = "have the name of a nested run before the slash: the record does not tell them from those of that run"
+        outbox.warn("names", f"values of the job's own run {words}: {_first(self._clashes)}")
 
     def report_if_due(self, outbox: Outbox) -> None:
         """Report them, unless the last report was a short time ago."""

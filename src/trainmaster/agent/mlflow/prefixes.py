@@ -6,6 +6,8 @@ from trainmaster.wire.names import RUN, SYSTEM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Iterable
+
     from trainmaster.wire.launch import RunIdentity
 
 _LONGEST = 100  # characters
@@ -17,12 +19,21 @@ class Prefixes:
     def __init__(self, identity: RunIdentity) -> None:
         self.earlier = identity.get("prefixes", {})  # of earlier attempts
         self._values = {"params": identity["params"], "tags": identity["tags"]}
-        self._taken = {*self.earlier, SYSTEM.rstrip("/")}
-        self._begun: set[str] = set()  # in this attempt
+        self.taken = {*self.earlier, SYSTEM.rstrip("/"), *map(_first, (*identity["params"], *identity["tags"]))}
+        self._begun: set[str] = set()  # of runs, in this attempt
+        self._clashed: set[str] = set()
 
     def of_main(self, kind: str) -> dict[str, str]:
         """The params or tags that earlier attempts logged for the job's own run."""
-        return {name: value for name, value in self._values[kind].items() if self.earlier.get(name.partition("/")[0]) != RUN}
+        return {name: value for name, value in self._values[kind].items() if self.earlier.get(_first(name)) != RUN}
+
+    def use(self, names: Iterable[str]) -> list[str]:
+        """The job's own run logs these names. Returns new ones that look as if a further run had logged them."""
+        below = [name for name in names if "/" in name]
+        self.taken.update(map(_first, below))
+        news = [name for name in below if _first(name) in self._begun and name not in self._clashed]
+        self._clashed.update(news)
+        return news
 
     def below(self, prefix: str, kind: str) -> dict[str, str]:
         """The params or tags that earlier attempts logged for a further run."""
@@ -46,9 +57,13 @@ class Prefixes:
     def another(self, base: str) -> str:
         """A prefix that nothing has yet: `base`, or `base-2`, …"""
         prefix, again = base, 1
-        while prefix in self._taken:
+        while prefix in self.taken:
             again += 1
             prefix = f"{base}-{again}"
-        self._taken.add(prefix)
+        self.taken.add(prefix)
         self._begun.add(prefix)
         return prefix
+
+
+def _first(name: str) -> str:
+    return name.partition("/")[0]

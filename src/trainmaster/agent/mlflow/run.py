@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, InvalidOperation
+
 from trainmaster.agent.mlflow import fields
 from trainmaster.agent.mlflow.fields import VALUE_MAX, invalid
 from trainmaster.agent.mlflow.run_metrics import RunMetrics
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.mlflow.fields import Body
 
 _PARAMS_MAX = 2000
+_WORDS = ("true", "false", "none")
 _TEXT_MAX = 16 * 1024 * 1024
 _LINKED_MAX = 1000  # data sets, and models
 
@@ -88,10 +91,13 @@ class Params:
 
 def _alike(one: str, other: str) -> bool:
     """Whether two texts stand for one value: `1e-3` and `0.001`, `true` and `True`."""
+    if one == other:
+        return True
     try:
-        return float(one) == float(other)
-    except ValueError:
-        return one.strip().lower() == other.strip().lower()
+        return Decimal(one) == Decimal(other)
+    except InvalidOperation:
+        folded = one.strip().lower()
+        return folded in _WORDS and folded == other.strip().lower()
 
 
 class Lineage:

@@ -22,7 +22,7 @@ from trainmaster.wire.names import MODEL, RUN
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
-    from typing import Any, Callable
+    from typing import Any, Callable, Iterable
 
     from trainmaster.agent.mlflow.fields import Answer, Body
     from trainmaster.wire.launch import RunIdentity
@@ -106,6 +106,7 @@ class Runs:
         """A file is complete at `place` and is to be kept as `name`."""
         with self._lock:
             self._models.taken.add(name.partition("/")[0])
+            self._prefixes.taken.add(name.partition("/")[0])
         self._told.append(("artifact", place, name))
 
     def _logged_models(self, method: str, name: str, body: Body, now_ms: int) -> Body:
@@ -115,7 +116,9 @@ class Runs:
             source.params.presumed = False
         answer = self._models.answer(method, name, body, now_ms, source.prefix if source is not None else "")
         if name == "logged-models":
-            self._told.append(("prefix", self._models.place(answer["model"]["info"]["model_id"]), MODEL))
+            place = self._models.place(answer["model"]["info"]["model_id"])
+            self._prefixes.taken.add(place)
+            self._told.append(("prefix", place, MODEL))
         return answer
 
     def _run(self, body: Body) -> Run:
@@ -153,6 +156,7 @@ class Runs:
         run = Run(run_id, name or prefix, f"{prefix}/", params, self._base_step if presumed else 0)
         run.tags = {**(self._prefixes.below(prefix, "tags") if presumed else {}), _NAME_TAG: run.name}
         self._runs[run.id] = run
+        self._models.taken.add(prefix)
         if not presumed:
             self._told.append(("prefix", prefix, RUN))
         return run
@@ -216,7 +220,7 @@ class Runs:
         metrics = body.get("metrics") or []
         for metric in metrics:  # validate all before anything is recorded
             fields.metric(metric)
-            fields.time_ms(metric, "timestamp", 0)
+        metrics = sorted(metrics, key=lambda one: fields.time_ms(one, "timestamp", 0))  # the latest value of a step counts
         tags = fields.tags(body)
         self._params(run, body.get("params") or [])
         self._tags(run, tags)
@@ -261,28 +265,35 @@ class Runs:
         self._experiment.set_tag(name, value)
         return {}
 
+    def _use(self, run: Run, names: Iterable[str]) -> None:
+        """A run logs these names, which are no longer free for further runs."""
+        if run is self._main:
+            self._told.extend(("clash", name) for name in self._prefixes.use(names))
+
     def _metrics(self, run: Run, given: list[Body]) -> None:
         run.params.presumed = False
+        self._use(run, (str(metric["key"]) for metric in given))
         steps: dict[int, dict[str, float]] = {}
         named = set()
         for metric in given:
             name, value, step = fields.metric(metric)
-            point = run.metrics.log(name, (step, fields.time_ms(metric, "timestamp", 0), value))
+            logged = step, fields.time_ms(metric, "timestamp", 0), value
+            point = run.metrics.log(name, logged)
+            if metric.get("model_id"):
+                self._models.measured(str(metric["model_id"]), {**shown_point(name, point or logged), "run_id": run.id})
             if point is None:
                 continue
             if step != 0:
                 named.add(step)
             steps.setdefault(point[0], {})[run.prefix + name] = value
-            if metric.get("model_id"):
-                self._models.measured(str(metric["model_id"]), {**shown_point(name, point), "run_id": run.id})
         for step, values in steps.items():
             self._told.append(("point", step, values, run is self._main, step in named))
-        self._told.extend(("several", run.prefix + name, step) for name, step in run.metrics.news_of_several().items())
 
     def _params(self, run: Run, given: list[Body]) -> None:
         if run.params.refute(given):
             self._part(run)
         run.params.presumed = run.params.presumed and not given
+        self._use(run, map(fields.key, given))
         self._told.extend(("param", run.prefix + name, value) for name, value in run.params.log(given).items())
         for name in map(fields.key, given):
             differing = run.params.contradicted(name)
@@ -301,6 +312,7 @@ class Runs:
         run.tags.update(changed)
         run.name = run.tags.get(_NAME_TAG) or run.name
         told = [name for name in changed if run is self._main or not name.startswith("mlflow.")]
+        self._use(run, told)
         run.params.presumed = run.params.presumed and not told
         self._told.extend(("tag", run.prefix + name, changed[name]) for name in told)
 

@@ -26,28 +26,20 @@ class RunMetrics:
         self._step = 0  # the highest logged step
         self._stepless: dict[str, int] = {}  # metric -> values logged at step 0, which may mean "no step"
         self._stepped: set[str] = set()  # metrics that were logged with another step: of them, 0 is a step
-        self._several: dict[str, int] = {}  # metric -> the first step with several values; the record has the last
-        self._told_several = 0
+        self._origins: dict[str, int] = {}  # metric -> the number of its first value without a step
 
     def log(self, name: str, given: Point) -> Optional[Point]:
-        """Record a point. Returns it with the step that it got; None if it was logged before, or its step has a later value."""
+        """Record a point. Returns it with the step that it got; None if it was logged before."""
         step, time_ms, value = given
-        last = self._logged.get((name, step != 0))
-        if time_ms and given == last:
+        if time_ms and given == self._logged.get((name, step != 0)):
             return None  # autolog logs it again for the model; MLflow stores such a point once
-        if step != 0 and last is not None and last[0] == step:
-            if value != last[2]:
-                self._several.setdefault(name, step)
-            if time_ms < last[1]:
-                self.histories.add(name, given)
-                return None
         self._logged[name, step != 0] = given
         if step != 0:
             self._stepped.add(name)
         if step == 0 and name not in self._stepped:  # perhaps no step was given: number its values, from the resumed step on
             said = self._stepless.get(name, 0)
             self._stepless[name] = said + 1
-            step = said + (max(self._base_step, self._step) if said == 0 and self._base_step else self._base_step)
+            step = said + self._origins.setdefault(name, max(self._base_step, self._step) if self._base_step else 0)
         elif step > self._step:
             self._step = step
         before, point = self._latest.get(name), (step, time_ms, value)
@@ -55,12 +47,6 @@ class RunMetrics:
         if before is None or _rank(point) >= _rank(before):
             self._latest[name] = point
         return point
-
-    def news_of_several(self) -> dict[str, int]:
-        """Metrics that turned out to have several values at a step, since the last call: with the first such step."""
-        news = list(self._several.items())[self._told_several :]
-        self._told_several = len(self._several)
-        return dict(news)
 
     def shown(self) -> list[Body]:
         """The latest value of each metric, in MLflow's format."""

@@ -184,7 +184,7 @@ def run_identity(job: Job, site: Site) -> RunIdentity | None:
         name=job.id,
         params={**{name: str(value) for name, value in job.spec.params.items()}, **job.run_params},
         tags={**job.spec.tags, **job.run_tags},
-        prefixes=job.run_prefixes,
+        prefixes={**dict.fromkeys(job.spec.roles, "role"), **job.run_prefixes},
     )
 
 

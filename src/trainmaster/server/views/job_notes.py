@@ -33,7 +33,7 @@ _TELLING = {  # known last lines of a failure -> advice; `python` is the interpr
 
 def all_of(job: Job, attempts: Sequence[Attempt], seen: Mapping[int, resumption.Evidence]) -> list[str]:
     """All notes of a job. `attempts`: all, in order. `seen`: what is known of how they resumed, by their numbers."""
-    began = [*notes(job, seen), *without_steps(job, attempts), *counted_anew(job)]
+    began = [*notes(job, seen), *without_steps(job, attempts), *counted_anew(attempts)]
     return [*began, *removed(job), *job.not_kept, *own_tracker(job), *advice(job)]
 
 
@@ -67,11 +67,14 @@ def without_steps(job: Job, attempts: Sequence[Attempt]) -> list[str]:
     ]
 
 
-def counted_anew(job: Job) -> list[str]:
-    """A note if the steps began again within the attempt, as those of folds or of several models do."""
-    fell_to = resumption.progress_of(job.attempt).fell_to if job.attempt is not None else None
-    told = f"its steps fell back to {fell_to} within an attempt: the later value of a metric at a step replaces the earlier one"
-    return [f"{told}; what it printed is whole in tm logs"] if fell_to is not None else []
+def counted_anew(attempts: Sequence[Attempt]) -> list[str]:
+    """A note if the steps began again within an attempt, as those of folds or of several models do. A restart repeats it."""
+    fell = [(one.number, fell_to) for one in attempts if (fell_to := resumption.progress_of(one).fell_to) is not None]
+    return [
+        f"its steps fell back to {fell_to} within attempt {number}: the later value of a metric at a step replaces the "
+        "earlier one; what it printed is whole in tm logs"
+        for number, fell_to in fell[-1:]
+    ]
 
 
 def own_tracker(job: Job) -> list[str]:
