@@ -10,7 +10,6 @@ import sys
 import threading
 from importlib.metadata import distributions
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,7 +18,6 @@ from launches import launch, write
 from trainmaster.agent.environment import detect, installed_packages, machine, package_metadata
 from trainmaster.agent.environment.detect import EnvironmentRecorder
 from trainmaster.agent.transport.outbox import Outbox
-from trainmaster.blobs.fs import FsBlobs
 from trainmaster.cli.render import human
 from trainmaster.cli.render.provenance import draw, lineage
 from trainmaster.client.code_copy import git
@@ -27,8 +25,7 @@ from trainmaster.client.settings import default_tags
 from trainmaster.errors import NotFoundError, UsageError
 from trainmaster.model.redaction import without_credentials
 from trainmaster.model.spec import CodeCopy
-from trainmaster.ports.blobs import environment_blob
-from trainmaster.server.record.provenance import read_diff, recorded, replace_environment
+from trainmaster.server.record.provenance import read_diff
 from trainmaster.server.runtime.services import Services
 from trainmaster.testing import builders
 
@@ -45,15 +42,6 @@ from trainmaster.testing import builders
 )
 def test_a_remote_keeps_no_credentials(url: str, kept: str) -> None:
     assert without_credentials(url) == kept
-
-
-def test_a_record_that_cannot_be_read_now_is_not_called_lost(tmp_path: Path) -> None:
-    name = "a" * 64
-    services = cast(Services, SimpleNamespace(blobs=FsBlobs(tmp_path / "blobs"), home=SimpleNamespace(environments=tmp_path)))
-    assert recorded(services, name) == "the record is lost"
-    (tmp_path / f"{name}.json").mkdir()  # reading it is an I/O error
-    assert recorded(services, name) == "the record cannot be read now (Is a directory)"
-    assert not replace_environment(services, environment_blob(name))
 
 
 def repository(root: Path) -> Path:
