@@ -353,8 +353,8 @@ def test_the_logbook_of_an_experiment_tells_new_bests(api: Api) -> None:
         api.services.metrics.write([MetricPoint(job, 1, 0, 5, "loss", value, api.control.now_s)], [])
     best = [entry for entry in api.get("/logbook", experiment="digits")["entries"] if entry["kind"] == "best"]
     assert [(entry["job"], entry["text"]) for entry in best] == [
-        (one, "new best of digits: loss 0.5 at step 5"),
-        (three, f"new best of digits: loss 0.4 at step 5; before: 0.5 by {one}"),
+        (one, "best of digits up to this run: loss 0.5 at step 5"),
+        (three, f"best of digits up to this run: loss 0.4 at step 5; of the runs submitted before it: 0.5 by {one}"),
     ]
     assert best[1]["links"] == [one]
     assert [entry["kind"] for entry in api.get("/logbook", job=two)["entries"] if entry["kind"] == "best"] == []
@@ -377,11 +377,11 @@ def test_a_best_is_that_of_an_experiment_in_its_project(api: Api, monkeypatch: p
     red, blue, again = (running(api, experiment="base", project=project) for project in ("red", "blue", "blue"))
     for job, value in ((red, 0.1), (blue, 0.5), (again, 0.4)):
         api.services.metrics.write([MetricPoint(job, 1, 0, 1, "loss", value, api.control.now_s)], [])
-    first = (blue, "new best of base: loss 0.5 at step 1")
+    first = (blue, "best of base up to this run: loss 0.5 at step 1")
     assert bests(api, project="blue", experiment="base") == [
-        first, (again, f"new best of base: loss 0.4 at step 1; before: 0.5 by {blue}")
+        first, (again, f"best of base up to this run: loss 0.4 at step 1; of the runs submitted before it: 0.5 by {blue}")
     ]  # fmt: skip
-    assert bests(api, job=red) == [(red, "new best of base: loss 0.1 at step 1")]
+    assert bests(api, job=red) == [(red, "best of base up to this run: loss 0.1 at step 1")]
     assert {job for job, _ in bests(api, experiment="base")} == {red, blue, again}
     monkeypatch.setattr(notes, "_JOBS", 1)
-    assert bests(api, project="blue", experiment="base") == [(again, "new best of base, among its newest 1 jobs: loss 0.4 at step 1")]
+    assert bests(api, project="blue", experiment="base") == [(again, "best of base up to this run, among its newest 1 jobs: loss 0.4 at step 1")]

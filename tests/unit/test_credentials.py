@@ -43,6 +43,8 @@ SECRET = "hunter2-hunter2"
         ("t.py \"--api-key=a SECRET\" x", 't.py "--api-key=(hidden)" x'),
         ("t.py --password it\\'s\\ SECRET x", "t.py --password (hidden) x"),
         ("t.py --api-key \\\n  SECRET --lr 1", "t.py --api-key \\\n  (hidden) --lr 1"),
+        ("python -c \"os.environ['HF_TOKEN'] = 'SECRET'\"", "python -c \"os.environ['HF_TOKEN'] = (hidden)\""),
+        ("TOKEN+=SECRET t.py --api-keys SECRET", "TOKEN+=(hidden) t.py --api-keys (hidden)"),
         ("t.py --pass SECRET --pwd SECRET", "t.py --pass (hidden) --pwd (hidden)"),
         ("# don't\nt.py --password 'a SECRET' x", "# don't\nt.py --password (hidden) x"),
         ("cat <<E\napi_key: SECRET\nb: \"it's\"\nE", "cat <<E\napi_key: (hidden)\nb: \"it's\"\nE"),
@@ -143,10 +145,10 @@ def test_the_credentials_of_its_commands_are_hidden_in_what_its_program_says_and
     spec = JobSpec(
         ("t.py", "--api-key", "key-1 x", "--password=-key-2", "--token", "$TOKEN", "--lr", "0.1", "--hub-token", "{own}"),
         roles={"eval": Role("A=1;API_KEY=key-3;eval --lr 0.1")}, checkpoint=CheckpointSpec(resume_arguments="--token key-4 {path}"),
-        params={"own": "key-5", "args": "--token key-6"}, environment=Environment(variables={"EXTRA": "--api-key key-7"}),
+        params={"own": "key-5", "args": "--token key-6", "password": 87654321}, environment=Environment(variables={"EXTRA": "--api-key key-7"}),
     )  # fmt: skip
-    said = "bad: key-1 x, -key-2, key-3, key-4, key-5, key-6, key-7; 0.1 $TOKEN eval"
-    clean = "bad: " + ", ".join([HIDDEN] * 7) + "; 0.1 $TOKEN eval"
+    said = "bad: key-1 x, -key-2, key-3, key-4, key-5, key-6, key-7, 87654321; 0.1 $TOKEN eval"
+    clean = "bad: " + ", ".join([HIDDEN] * 8) + "; 0.1 $TOKEN eval"
     assert redaction.without_known(said, redaction.known(spec)) == clean
     assert redaction.logged({"cmd": said, "api_key": "x", "lr": "0.1", "gone": None}, spec) == {
         "cmd": clean, "api_key": HIDDEN, "lr": "0.1", "gone": None,

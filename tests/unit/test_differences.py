@@ -95,7 +95,22 @@ def test_parameters_that_the_program_logged_are_compared() -> None:
     answer = {"jobs": [{"id": "a"}, {"id": "b"}], "unknown": {}, "differences": [
         {"section": "logged", "field": "seed", "values": ["1", "2"], "equal": False},
     ]}  # fmt: skip
-    assert differences(answer) == ["", "Parameters that the program logged", "        a  b", "  seed  1  2"]
+    assert differences(answer) == ["", "Parameters and tags that the program logged", "        a  b", "  seed  1  2"]
+
+
+def test_logged_values_are_compared_as_they_are_and_shown_without_credentials() -> None:
+    """Both were masked to one text by the value of a variable, and told to be equal; logged data sets were not compared at all."""
+
+    def logged(number: int, key: str) -> Run:
+        one = run(number, environment=replace(job().spec.environment, variables={"SORT_KEY": key}))
+        tags = {"dataset.train": f"mnist {number}", "mlflow.user": f"ann{number}", "fold/mlflow.runName": str(number)}
+        return replace(one, job=replace(one.job, run_params={"criterion": f"{key}_v1"}, run_tags=tags))
+
+    found = told([logged(1, "loss"), logged(2, "accu")])
+    masked = ["(hidden)_v1  # hidden: 1", "(hidden)_v1  # hidden: 2"]
+    assert ("logged", "criterion", masked) in found
+    assert ("logged", "tag dataset.train", ["mnist 1", "mnist 2"]) in found
+    assert "mlflow" not in str(found)
 
 
 def test_what_nobody_recorded_is_unknown_and_not_equal() -> None:

@@ -44,14 +44,14 @@ def test_a_new_best_is_told_once_for_a_run_that_beats_all_before_it(mode: Mode, 
     best = {"train-1": (9, 0.5, 1.0), "train-3": (8, 0.4, 3.0), "train-4": (7, 0.6, 4.0)}
     entries = best_entries([numbered(n) for n in range(1, 5)], "loss", mode, best)
     assert [entry.job for entry in entries] == winners
-    assert entries[0].text == "new best of train: loss 0.5 at step 9"
-    assert entries[1].text.endswith("before: 0.5 by train-1")
+    assert entries[0].text == "best of train up to this run: loss 0.5 at step 9"
+    assert entries[1].text.endswith("before it: 0.5 by train-1")
     assert entries[1].links == ("train-1",)
 
 
 def test_a_best_value_may_come_before_the_first_step() -> None:
     (entry,) = best_entries([numbered(1)], "loss", Mode.MIN, {"train-1": (None, 0.5, 7.0)})
-    assert entry.text == "new best of train: loss 0.5 before its first step"
+    assert entry.text == "best of train up to this run: loss 0.5 before its first step"
 
 
 @pytest.mark.parametrize(

@@ -136,9 +136,10 @@ def values(given: Mapping[str, Any]) -> dict[str, Any]:
 def known(spec: JobSpec) -> tuple[str, ...]:
     """The credentials that the spec itself gives to the program, longest first."""
     variables = spec.environment.variables
-    params = {name: value for name, value in spec.params.items() if isinstance(value, str)}
+    numbers = {name: str(value) for name, value in spec.params.items() if isinstance(value, int) and is_credential(name)}
+    params = {**{name: value for name, value in spec.params.items() if isinstance(value, str)}, **numbers}
     given = [value for name, value in variables.items() if is_secret_variable(name)]
-    given += [value for name, value in params.items() if is_credential(name, value)]
+    given += [value for name, value in params.items() if name in numbers or is_credential(name, value)]
     given += [secret for value in (*variables.values(), *params.values()) for _, _, secret in in_text(value)]
     for command in (*commands_of(spec), spec.checkpoint.resume_arguments or ""):
         command = filled(command, values_of(spec))

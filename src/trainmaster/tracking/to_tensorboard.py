@@ -81,8 +81,14 @@ def _text(tag: str, text: str, wall_s: float) -> Event:
 def _table(values: object) -> str:
     if not isinstance(values, dict) or not values:
         return ""
-    rows = "\n".join(f"| {name} | {json.dumps(value, ensure_ascii=False)[1:-1]} |" for name, value in values.items())
+    cells = ((_cell(name), _cell(json.dumps(value, ensure_ascii=False)[1:-1])) for name, value in values.items())
+    rows = "\n".join(f"| {name} | {value} |" for name, value in cells)
     return f"| name | value |\n|---|---|\n{rows}"
+
+
+def _cell(text: str) -> str:
+    """A text as a cell of a Markdown table."""
+    return text.replace("|", "\\|")
 
 
 def _records(events: Sequence[Event]) -> bytes:

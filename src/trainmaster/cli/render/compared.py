@@ -9,7 +9,7 @@ from trainmaster.wire import rest
 
 SECTIONS = {
     "spec": "Spec", "params": "Parameters", "recorded": "Parameters that the program does not read",
-    "logged": "Parameters that the program logged", "tags": "Tags", "start": "Start", "code": "Code", "files": "Files",
+    "logged": "Parameters and tags that the program logged", "tags": "Tags", "start": "Start", "code": "Code", "files": "Files",
     "data": "Data", "python": "Python", "packages": "Packages", "hardware": "Hardware", "machine": "Machine",
     "variables": "Variables", "submitted": "Submitted",
 }  # fmt: skip

@@ -26,7 +26,7 @@ _KEYS = frozenset(  # words before `key`
 _OF_TEXT = frozenset(  # words before `token` that mean a language model's token, not a credential
     ("bos", "eos", "pad", "unk", "mask", "cls", "sep", "special", "image", "start", "end", "stop", "per", "prefix", "suffix")
 )
-_LAST = frozenset(("key", "id", "token", "pass", "pat", "pwd"))  # last words of names that may be those of credentials
+_LAST = frozenset(("key", "keys", "id", "token", "pass", "pat", "pwd"))  # last words of names that may be those of credentials
 _MARKS = ("pass", "secret", "credential", "authorization", "cookie", "key", "token", "pat", "pwd")  # one is in each such name
 _ABOUT = frozenset(  # last words of names that hold a location or an amount, not a credential
     ("file", "path", "dir", "directory", "name", "env", "var", "length", "len", "size", "count", "ratio", "rate", "prob", "url")
@@ -38,7 +38,7 @@ SWITCH = re.compile(r"(true|false|yes|no|on|off|none|null)\Z", re.IGNORECASE)
 # Each pattern matches only at the start of a name, so that no text is scanned twice.
 _NAME = r"(-{0,2}[A-Za-z_][\w.-]{0,127})"
 _OPTION = re.compile(r"(?:\S*[^\w.-])?(--?[A-Za-z][\w.-]*)\Z")  # its value is the next word: `--key`, `(--key`
-_ASSIGNED = re.compile(_NAME + "=")  # what a word begins with
+_ASSIGNED = re.compile(_NAME + r"\+?=")  # what a word begins with
 _HEADER = re.compile(r"(?:-H)?([A-Za-z][\w-]{0,127}):[ \t]*(?:(?:Bearer|Basic|Digest|Token) +)?", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"(?:-H|\S*[^\w./:@-])?([A-Za-z_][\w-]{0,127}):\Z")  # its value is the next word
 _OF_PLACE = ("/", ".", "~", "$", "%")  # begin a directory: `--pwd /work`, `PWD=$(pwd)`
@@ -48,8 +48,8 @@ _CLOSED_MAX = 8  # brackets
 _TELLING = 256  # characters of a value that tell whether it is a credential
 _SCHEMES = ("bearer", "basic", "digest", "token")
 _NAMED = re.compile(r"(?<![\w.-])" + _NAME + "([=:])(?=([^;,&]{0,256}))")  # within a word: `a=1;key=…`, `{key:…`
-_MEMBER = re.compile(  # of an object, a list of arguments or a call: `"key": "…"`, `'--key', '…'`, `key='…'`
-    rf"""(?<![\w.-]){_NAME}(["'][ \t]*[:,][ \t]*|=(?=["']))(?=("[^"]*"|'[^']*'|[^\s"',}}]+))"""
+_MEMBER = re.compile(  # of an object, a list or a call: `"key": "…"`, `['key'] = '…'`, `'--key', '…'`, `key='…'`
+    rf"""(?<![\w.-]){_NAME}(["'](?:\][ \t]*=|[ \t]*[:,])[ \t]*|=(?=["']))(?=("[^"]*"|'[^']*'|[^\s"',}}]+))"""
 )
 _LINE_OPTION = re.compile(r"-[a-z]{0,8}c\Z")  # a line for a shell follows: `bash -lc`, `bash -o pipefail -c`
 _BEFORE_IT = re.compile(r"(?:(?:\S*/)?[a-z]{0,3}sh|-[a-z]+|pipefail)\Z")
@@ -103,7 +103,7 @@ def is_credential(name: str, value: str = "") -> bool:
     if always:
         return True
     last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if last == "key" or words[-2:] == ("key", "id"):
+    if last in ("key", "keys") or words[-2:] == ("key", "id"):
         return before in _KEYS or words[-3:] == ("access", "key", "id")
     if last == "token":
         return before not in _OF_TEXT and not value.startswith(("<", "[")) and not NUMBER.match(value)

@@ -63,7 +63,7 @@ class Compared:
 
 def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
     """The differing fields, in a useful reading order; with `everything` also the equal ones."""
-    found = Compared()
+    found, secrets = Compared(), _secrets(runs)
     for section, told in _sections(runs).items():
         lacking = {run.job.id: table for run, table in zip(runs, told, strict=True) if isinstance(table, str)}
         tables = [None if isinstance(table, str) else table for table in told]
@@ -79,13 +79,20 @@ def compare(runs: Sequence[Run], everything: bool = False) -> Compared:
             same = _same_program if (section, name) == ("python", "path") else _same
             equal = all(same(value, compared[0]) for value in compared[1:])
             if not equal or everything:
-                found.fields.append(Difference(section, name, _shown(section, name, values), equal))
+                found.fields.append(Difference(section, name, _shown(section, name, values, secrets), equal))
     return found
 
 
-def _shown(section: str, name: str, values: Values) -> Values:
+def _secrets(runs: Sequence[Run]) -> list[str]:
+    """The credentials that the jobs gave to their programs, which may have logged them under any name."""
+    logged = any(run.job.run_params or run.job.run_tags for run in runs)
+    return sorted({one for run in runs for one in redaction.known(run.job.spec)}, key=lambda one: -len(one)) if logged else []
+
+
+def _shown(section: str, name: str, values: Values, secrets: Sequence[str]) -> Values:
     """The values with credentials masked. Values that differ only in a credential are numbered, so that it shows."""
-    told: Values = [_shown_value(section, name, value) for value in values]
+    given = [redaction.without_values(one, secrets) if section == "logged" and one is not None else one for one in values]
+    told: Values = [_shown_value(section, name, value) for value in given]
     alike: dict[Any, dict[Any, int]] = {}  # masked text -> number of each value behind it
     for one, shown in zip(values, told, strict=True):
         if shown != one:
@@ -137,10 +144,10 @@ def _params(job: Job, read: bool) -> dict[str, Any]:
     return {name: value for name, value in job.spec.params.items() if (name not in recorded) is read}
 
 
-def _logged(job: Job) -> dict[str, str | None]:
-    """The parameters that its program logged, without credentials that the job gave it, under whatever name."""
-    secrets = redaction.known(job.spec) if job.run_params else ()
-    return {n: None if value is None else redaction.without_values(value, secrets) for n, value in job.run_params.items()}
+def _logged(job: Job) -> dict[str, str]:
+    """The parameters and tags that its program logged, without the tags that MLflow sets itself."""
+    own = {name: value for name, value in job.run_tags.items() if not name.rpartition("/")[2].startswith("mlflow.")}
+    return {**job.run_params, **{f"tag {name}": value for name, value in own.items()}}
 
 
 def _variables(job: Job) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Builds logbook entries from notes and attempts. Pure. Entries about attempts are derived on each read, not stored.
 
-A run gets a "new best" entry if its primary metric exceeds every run submitted before it, at the time of its best value:
-one entry per run, not one per improvement.
+A run gets a "best" entry if its primary metric exceeds every run submitted before it, at the time of its best value: one
+entry per run, not one per improvement. An earlier run may reach its own best value later.
 """
 
 import re
@@ -99,10 +99,10 @@ def best_entries(jobs: Sequence[Job], metric: str, mode: Mode, best: Mapping[str
         better = record is None or (value < record[0] if mode is Mode.MIN else value > record[0])
         if not better:
             continue
-        before = "" if record is None else f"; before: {record[0]:.6g} by {record[1]}"
+        before = "" if record is None else f"; of the runs submitted before it: {record[0]:.6g} by {record[1]}"
         links = () if record is None else (record[1],)
         at = "before its first step" if step is None else f"at step {step}"
-        text = f"new best of {job.spec.experiment}{among}: {metric} {value:.6g} {at}{before}"
+        text = f"best of {job.spec.experiment} up to this run{among}: {metric} {value:.6g} {at}{before}"
         entries.append(replace(_of(job, time_s, "best", text), links=links))
         record = (value, job.id)
     return entries

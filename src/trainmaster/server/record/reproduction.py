@@ -128,8 +128,16 @@ def _unequal_python(then: EnvironmentRecord, variables: Mapping[str, str]) -> It
     python = then["python"]
     if python is None:
         return
-    if not os.path.exists(python["path"]):
-        yield f"Python: {python['path']} is not there any more, so neither its version nor its packages can be compared"
+    gone = "is not there any more"
+    try:
+        os.stat(python["path"])
+        gone = ""
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        gone = f"cannot be looked at now ({error.strerror})"
+    if gone:
+        yield f"Python: {python['path']} {gone}, so neither its version nor its packages can be compared"
         return
     found = Installation(python["path"], {"HOME": os.path.expanduser("~"), **variables})
     packages, editable = found.packages()
