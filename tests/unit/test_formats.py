@@ -157,6 +157,24 @@ def test_what_is_certainly_torn_is_told_from_what_is_unknown(tmp_path: Path) -> 
     }
 
 
+def test_zips_in_a_row_are_not_torn(tmp_path: Path) -> None:
+    """Files of torch's distributed checkpoints are such: each was taken for cut short, and none was ever kept."""
+    small, large = zipped({"a": b"1" * 9}), zipped({"b": b"2" * 5000})
+    for data in (small + large, large + small, small * 3):
+        assert judged(tmp_path, data, "__0_0.distcp") == formats.Verdict(None, False)
+        assert judged(tmp_path, data[:-1], "__0_0.distcp").torn
+
+
+def test_a_distributed_checkpoint_of_torch_is_not_torn(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    checkpoint = pytest.importorskip("torch.distributed.checkpoint")
+    state = {"a": torch.zeros(300), "b": torch.ones(30), "step": 7}
+    checkpoint.save(state, checkpoint_id=str(tmp_path / "step-7"), no_dist=True)
+    files = [path for path in (tmp_path / "step-7").iterdir() if path.suffix == ".distcp"]
+    assert files
+    assert not any(formats.examine(str(path)).torn for path in files)
+
+
 def test_safetensors_made_to_length_and_never_filled_are_not_proven(tmp_path: Path) -> None:
     header = json.dumps({"a": {"dtype": "U8", "shape": [1 << 22], "data_offsets": [0, 1 << 22]}}).encode()
     path = tmp_path / "sparse"

@@ -35,3 +35,13 @@ def test_what_the_job_writes_and_programs_that_go_along_are_no_reason(tmp_path: 
     commands = ("python exp/train.py --resume exp/last.pt", ["bash", "-c", "python train.py; cat exp/notes.txt"], 7, None)
     for command in commands:
         check_programs({"command": command, "roles": "none"}, left_out)
+
+
+@pytest.mark.parametrize("command", ["python t.py --out out", "python t.py --resume out/old.pt", "t.py --out out/", ["./marian", "--model", "out/a.npz"]])
+def test_a_word_that_is_no_module_is_not_taken_for_one(tmp_path: Path, command: object) -> None:
+    """`--out out` was said to name out/__main__.py."""
+    root = write(tmp_path / "p", {"t.py": "", "out/old.pt": ""})
+    left_out = gather(root, own=["out"]).left_out
+    check_programs({"command": command}, left_out)
+    with pytest.raises(UsageError, match=r"the command names out/tool\.py"):
+        check_programs({"command": "python -m out.tool"}, left_out)

@@ -16,6 +16,7 @@ from trainmaster.wire.messages import PointerEntry
 State = Tuple[Tuple[str, Signature], ...]
 Shape = FrozenSet[Tuple[str, int]]
 _DIGITS = re.compile(r"\d+")
+_LOGS = (".log", ".csv", ".tsv", ".jsonl")
 
 
 class Candidate(NamedTuple):
@@ -28,6 +29,7 @@ class Candidate(NamedTuple):
     state: State  # signature of every file
     many: bool  # a directory, or a step that may have several files
     without: FrozenSet[str] = frozenset()  # matches of the same step that belong to an earlier checkpoint
+    logs: Tuple[str, ...] = ()  # files inside a directory that programs append to all the time: stored as they are by then
 
     @property
     def name(self) -> str:
@@ -154,17 +156,25 @@ def elsewhere(candidate: Candidate, before: State) -> FrozenSet[str]:
     return frozenset(root for root in candidate.roots if any(path == root or path.startswith(f"{root}/") for path in old))
 
 
+def _is_log(name: str) -> bool:
+    """Whether programs append to files of this name all the time."""
+    return name.endswith(_LOGS) or name.startswith("events.out.tfevents.") or ("log" in name and name.endswith(".txt"))
+
+
 def _candidate(
     glob: Glob, key: str, roots: List[str], unreadable: Optional[Callable[[str, OSError], None]] = None
 ) -> Optional[Candidate]:
     files: List[str] = []
+    logs: List[str] = []
     directories: List[str] = []
     try:
         for root in roots:
             place = os.path.join(glob.root, root)
             if os.path.isdir(place):
                 below, inside = files_below(glob.root, root)
-                files += below
+                appended = [path for path in below if _is_log(os.path.basename(path))]
+                logs += appended if len(appended) < len(below) else []
+                files += [path for path in below if path not in logs]
                 directories += inside
             elif os.path.isfile(place):
                 files.append(root)
@@ -176,4 +186,4 @@ def _candidate(
     if not any(signed[2] for _, signed in state):
         return None
     many = bool(directories) or len(roots) > 1 or (glob.has_step and not glob.one_per_step)
-    return Candidate(key, glob.step(roots[0]), tuple(roots), tuple(directories), state, many)
+    return Candidate(key, glob.step(roots[0]), tuple(roots), tuple(directories), state, many, logs=tuple(logs))

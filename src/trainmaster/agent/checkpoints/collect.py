@@ -129,7 +129,8 @@ class Collector:
         work = self._launch["work"]
         step = self._step_of(candidate, step_at)
         behind = candidate_files.Behind(work, candidate)
-        sources = {behind.path(path): (os.path.join(work, path), signed) for path, signed in candidate.state}
+        files = (*candidate.state, *((path, None) for path in candidate.logs))
+        sources = {behind.path(path): (os.path.join(work, path), signed) for path, signed in files}
         try:
             links = tuple((behind.path(path), said) for path, said in links_below(work, candidate.directories))
             self.matches.learn_pointers(glob)

@@ -146,9 +146,10 @@ class SdkParts:
         root = written.directory
         os.stat(root)
         files, directories = files_below(root, "")
-        sources = [stage.Source(os.path.join(root, name), name, signature(os.stat(os.path.join(root, name)))) for name in files]
-        if written.parts_expected == 1 and not any(source.signature[2] for source in sources):
+        states = {name: signature(os.stat(os.path.join(root, name))) for name in files}
+        if written.parts_expected == 1 and not any(state[2] for state in states.values()):
             raise _Empty(root)
+        sources = [stage.Source(os.path.join(root, name), name, state) for name, state in states.items()]
         inside, links = [name for name in directories if name], tuple(links_below(root, directories))
         content = stage.Content("sdk", written.step, False, written.parts_expected, inside, sources, links)
         number = self._number(written)

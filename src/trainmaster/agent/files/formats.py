@@ -120,9 +120,12 @@ def _has_header(head: bytes) -> bool:
 
 
 def _zip(path: str, file: BinaryIO, size: int) -> Verdict:
-    directory = zip_directory(file, size)
-    if directory is None:
+    end = _end_record(file, size)
+    if end is None:
         return _TORN
+    directory = _zip_start(file, *end)
+    if directory is None:
+        return _UNPROVEN  # its offsets count from elsewhere, as of the last of several zips in a row (torch's `.distcp`)
     import zipfile  # noqa: PLC0415  # heavy, and rarely needed
     import zlib  # noqa: PLC0415  # likewise
 
@@ -175,6 +178,12 @@ def zip_directory(file: BinaryIO, size: int) -> Optional[Tuple[int, int]]:
 
     Offsets must count from the start of the file: otherwise a zip that is the tail of a truncated file would pass.
     """
+    end = _end_record(file, size)
+    return None if end is None else _zip_start(file, *end)
+
+
+def _end_record(file: BinaryIO, size: int) -> Optional[Tuple[int, bytes]]:
+    """Where a zip's last record begins, and the record; None if none reaches exactly to the end of the file."""
     start = max(0, size - _TAIL_BYTES)
     file.seek(start)
     tail = file.read(_TAIL_BYTES)
@@ -182,7 +191,7 @@ def zip_directory(file: BinaryIO, size: int) -> Optional[Tuple[int, int]]:
     while at >= 0:
         record = tail[at : at + 22]
         if len(record) == 22 and start + at + 22 + struct.unpack("<H", record[20:])[0] == size:
-            return _zip_start(file, start + at, record)
+            return start + at, record
         at = tail.rfind(b"PK\x05\x06", 0, at)
     return None
 

@@ -23,11 +23,14 @@ _ZEROS = bytes(CHUNK_BYTES)
 
 
 class Source(NamedTuple):
-    """A file to stage: its path, its path in the manifest, and its expected state while it is copied."""
+    """A file to stage: its path, its path in the manifest, and its expected state while it is copied.
+
+    `signature`: None if it is appended to all the time. Then it is stored as it is by now.
+    """
 
     path: str
     name: str
-    signature: Signature
+    signature: Optional[Signature]
 
 
 class Content(NamedTuple):
@@ -150,23 +153,25 @@ def _take(source: Source, part: str, linked: bool, check: Check) -> FileEntry:
     reading = _open(source.path)
     try:
         before = os.fstat(reading)
-        if signature(before) != source.signature:
+        size, fixed = before.st_size, source.signature is not None
+        if fixed and signature(before) != source.signature:
             raise Raced(source.name)
         linked = linked and before.st_nlink == 1 and _link(source.path, target)
         if linked:
-            check.placed(stored_name(source.name), target, before.st_size)
+            check.placed(stored_name(source.name), target, size)
             digest = _digest(reading)
             os.fsync(reading)
         else:
-            digest = _copy(reading, target)
-            check.placed(stored_name(source.name), target, before.st_size)
-        if signature(os.fstat(reading)) != source.signature:
+            digest = _copy(reading, target, size)
+            size = os.stat(target).st_size
+            check.placed(stored_name(source.name), target, size)
+        if fixed and signature(os.fstat(reading)) != source.signature:
             raise Raced(source.name)
     finally:
         os.close(reading)
-    if not check.file(target):
+    if fixed and not check.file(target):
         raise Incomplete(source.name)
-    return {"path": source.name, "bytes": before.st_size, "sha256": digest, "mode": before.st_mode & 0o777}
+    return {"path": source.name, "bytes": size, "sha256": digest, "mode": before.st_mode & 0o777}
 
 
 def _open(path: str) -> int:
@@ -197,16 +202,17 @@ def _digest(reading: int) -> str:
         digest.update(data)
 
 
-def _copy(reading: int, target: str) -> str:
-    """Copy to a new file durably; returns the SHA-256 of the written bytes."""
+def _copy(reading: int, target: str, size: int) -> str:
+    """Copy the first `size` bytes to a new file durably; returns the SHA-256 of the written bytes."""
     digest = hashlib.sha256()
     writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     sparse = has_holes(reading)
     try:
-        while True:
-            data = os.read(reading, CHUNK_BYTES)
+        while size > 0:
+            data = os.read(reading, min(size, CHUNK_BYTES))
             if not data:
                 break
+            size -= len(data)
             digest.update(data)
             put(writing, data, sparse)
         if sparse:
@@ -237,7 +243,7 @@ def copy_durably(source: str, target: str) -> Tuple[str, os.stat_result]:
     reading = _open(source)
     try:
         before = os.fstat(reading)
-        digest = _copy(reading, target)
+        digest = _copy(reading, target, os.fstat(reading).st_size)
         if signature(os.fstat(reading)) != signature(before):
             raise Raced(source)
         return digest, before

@@ -2,6 +2,7 @@
 
 import posixpath
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from trainmaster.client.checks.command_words import commands, module_files, words
@@ -18,8 +19,8 @@ def check_programs(spec: Mapping[str, Any], left_out: Sequence[Aside]) -> None:
     Raises: UsageError if a command names a program that is left out because the job writes it, or into its directory.
     """
     taken = [one for one in left_out if one.why.startswith(WRITTEN)]
-    for word in (word for command in commands(spec) for word in words(command)) if taken else ():
-        for path in (posixpath.normpath(word), *module_files(word)):
+    for before, word in (pair for command in commands(spec) for pair in pairwise(("", *words(command)))) if taken else ():
+        for path in (posixpath.normpath(word), *(module_files(word) if before == "-m" else ())):
             found = next((one for one in taken if path.endswith(_SOURCES) and lies_in(path, (one.path,))), None)
             if found is not None:
                 raise UsageError(
