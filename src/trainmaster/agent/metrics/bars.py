@@ -34,28 +34,37 @@ class Positions:
 
     `for x in tqdm(…): …; bar.set_postfix(loss=…)` draws the values of a step before the bar moves on to it: `0/4 [loss=1.4]`,
     then `1/4 [loss=1.4]`, `1/4 [loss=1.3]`. That shows at the beginning, where nothing has been done. In such a bar, values
-    that change belong to the position that comes next.
+    that change belong to the position that comes next. A fast bar moves by several positions at once: then values change
+    several times before it does, each time for a further step.
     """
 
     def __init__(self) -> None:
         self._total = self._at = self._begun = -1
-        self._stride = 0  # of the last move
+        self._draws = 0  # changes of values since the last move
+        self._unit = 1  # positions per change of values
         self._ahead: Optional[bool] = None  # whether values are drawn before the move; None: no values yet
         self._values = ""  # as text, in which NaN equals itself
+        self._given = -1
 
-    def of(self, bar: Bar, values: Dict[str, float]) -> Optional[int]:
-        """The position of the values that a bar has now. None if it is the next one, and it is not known which that is."""
+    def of(self, bar: Bar, values: Dict[str, float]) -> int:
+        """The position of the values that a bar has now."""
+        shown = repr(values)
         if bar.total != self._total or bar.at < self._at:
-            self._total, self._at, self._begun, self._stride = bar.total, bar.at, bar.at, 0
-            self._ahead, self._values = (False if values else None), repr(values)
+            self._total, self._begun, self._unit = bar.total, bar.at, 1
+            self._ahead, self._draws = (False if values else None), 0
+            self._at, self._values, self._given = bar.at, shown, bar.at
             return bar.at
-        self._stride = bar.at - self._at or self._stride
-        changed, self._at, self._values = repr(values) != self._values, bar.at, repr(values)
+        changed = shown != self._values
         if self._ahead is None and any(value != 0.0 and math.isfinite(value) for value in values.values()):
             self._ahead = bar.at == self._begun
-        if not self._ahead or not changed or bar.at >= bar.total:
-            return bar.at
-        return min(bar.at + self._stride, bar.total) if self._stride else None
+        if bar.at != self._at:
+            self._unit, self._draws = max(1, (bar.at - self._at) // max(1, self._draws)), 0
+            self._given = bar.at
+        self._at, self._values = bar.at, shown
+        if self._ahead and changed:
+            self._draws += 1
+            self._given = min(bar.at + self._draws * self._unit, bar.total)
+        return self._given
 
 
 def tqdm_bar(text: str) -> Optional[Bar]:

@@ -271,10 +271,7 @@ class Parser:
                 values.setdefault(pair.name, pair.value)
         if bar.at == 0:
             values = {name: value for name, value in values.items() if value != 0.0}  # drawn before anything was measured
-        at = self._positions.of(bar, values) if bar.at >= 0 else bar.at
-        if at is None:
-            return None
-        bar.at = at
+        bar.at = self._positions.of(bar, values) if bar.at >= 0 else bar.at
         if len(said) == 1 and said[0].rank == EPOCH and not bar.epochs and bar.at >= 0:
             said.append(Counter("batch", str(bar.at), str(bar.total)))
         if said:
