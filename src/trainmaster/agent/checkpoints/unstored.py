@@ -7,6 +7,7 @@ With a remote store, a checkpoint is noted from its staging to the end of its up
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 TELL_AFTER_S = 30.0  # an incomplete checkpoint is reported after so long
 _FILES_MAX = 10_000  # of one note
+# Nothing is there, or the program has put something else there: a pipe, a socket, a circular link.
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENXIO, errno.ELOOP)
 
 
 class UnstoredCheckpoint:
@@ -164,7 +167,10 @@ def at_step(step: Optional[int], approximate: bool, key: str) -> str:
 
 
 def find_unstored(launch: Launch) -> Optional[UnstoredCheckpoint]:
-    """A complete checkpoint that an earlier attempt could not store, if none of its files has changed since."""
+    """A complete checkpoint that an earlier attempt could not store, if none of its files has changed since.
+
+    Raises: OSError if that cannot be read now. It may be the newest one, and an older one must not take its place.
+    """
     from trainmaster.agent.files.globs import signature  # noqa: PLC0415  # only for a restart
 
     try:
@@ -176,8 +182,13 @@ def find_unstored(launch: Launch) -> Optional[UnstoredCheckpoint]:
             return None
         about = bool(note.get("approximate", note["step"] is not None))  # an older agent did not say whether it is exact
         return UnstoredCheckpoint(note["key"], note["step"], about, list(note["roots"]), state)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # there is no note, or it is not valid
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        error.filename = error.filename or _path(launch)
+        raise
+    except (ValueError, KeyError, TypeError):
+        return None  # the note is not valid
 
 
 def _overtaken(launch: Launch, note: Dict[str, Any]) -> bool:
