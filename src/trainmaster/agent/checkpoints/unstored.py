@@ -63,7 +63,8 @@ class Unstored:
         self._lock = RLock()
         self._since: Dict[str, float] = {}  # when each checkpoint that is not stored was first seen
         self._staged: Dict[str, _Complete] = {}  # by id: not yet reported as stored
-        self._noted_ns = self._said_ns = 0  # of the last one that was noted, and of what is said
+        self._noted_ns = 0  # of the last one that was noted
+        self._missing = (0, "")  # of what is said: when it was complete, which one it is and why it is not in the store
         self._said: Optional[str] = "" if launch["attempt"] == 1 else None  # None: an earlier report may still be shown
         self.begins = "from the beginning"  # where a restart would begin
         self.tell: Callable[[str], None] = lambda text: None
@@ -72,8 +73,14 @@ class Unstored:
     def missed(self, name: str, why: str, at_ns: Optional[int] = None) -> None:
         """Report that it is not in the store. `at_ns`: when it was complete; None: it is now, or is not yet."""
         with self._lock:
-            self._said_ns = time.monotonic_ns() if at_ns is None else at_ns
-            self._say(f"checkpoint {printable(name)} is not in the store: {printable(why)}; a restart begins {self.begins}")
+            at_ns = time.monotonic_ns() if at_ns is None else at_ns
+            self._missing = at_ns, f"checkpoint {printable(name)} is not in the store: {printable(why)}"
+            self._say_missing()
+
+    def _say_missing(self) -> None:
+        """Say it, or say it again: meanwhile a restart may begin elsewhere."""
+        if self._missing[1]:
+            self._say(f"{self._missing[1]}; a restart begins {self.begins}")
 
     def _say(self, text: str) -> None:
         if text != self._said:
@@ -103,6 +110,7 @@ class Unstored:
                 self._stored(one)
             elif candidate is not None:
                 self._note(one, candidate, id)
+                self._say_missing()
 
     def reported(self, id: str) -> None:
         """It is in the store, and the report of it is durable: a note is not needed any more."""
@@ -131,8 +139,11 @@ class Unstored:
         """It is in the store, and the newest checkpoint there. A later one may be noted, or be reported as missing."""
         if one.at_ns >= self._noted_ns:
             self.begins = one.begins
-        if one.at_ns >= self._said_ns:
+        if one.at_ns >= self._missing[0]:
+            self._missing = (0, "")
             self._say("")
+        else:
+            self._say_missing()
 
     def gone(self, keys: AbstractSet[str]) -> None:
         """Only `keys` still exist."""
