@@ -191,9 +191,11 @@ def test_what_says_that_something_is_durable_is_so_itself(tmp_path: Path, monkey
     outbox = Outbox(str(spool), str(tmp_path / "points.jsonl"))
     sent = [outbox.report("started", restored=None)]
     assert (spool.exists(), synced) == (False, [])
+    assert outbox.durable == 0
     for kind in ("staged", "kept", "not_kept", "warned", "run"):
         sent.append(outbox.report(kind, id="0001-1"))
         assert [json.loads(line) for line in spool.read_text().splitlines()] == sent
+        assert outbox.durable == len(sent)
     assert synced == [str(spool), str(tmp_path), *[str(spool)] * 4]
     outbox.acknowledged(6)
     assert not spool.exists()

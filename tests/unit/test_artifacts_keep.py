@@ -44,6 +44,44 @@ def test_globs_directories_and_links(tmp_path: Path) -> None:
     assert tree(store) == {hashlib.sha256(text.encode()).hexdigest(): text for text in "abm"}
 
 
+def failing(number: int, end: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """A system call that fails for paths with this end."""
+
+    def called(path: Any = ".", *arguments: Any, **named: Any) -> Any:
+        if str(path).endswith(end):
+            raise OSError(number, os.strerror(number), path)
+        return call(path, *arguments, **named)
+
+    return called
+
+
+@pytest.mark.parametrize("pattern", ["res/*.pt", "res/in.pt", "**/*.pt"])
+def test_a_directory_that_may_not_be_read_is_said_not_to_match_nothing(
+    tmp_path: Path, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "work" / "res" / "in.pt", "i")
+    told: list[tuple[str, str]] = []
+    orders = launch(tmp_path, artifacts=[pattern])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", failing(errno.EACCES, "/res", os.scandir))
+        patch.setattr(os, "lstat", failing(errno.EACCES, "/res/in.pt", os.lstat))
+        assert list(keep_artifacts(orders, lambda name, why: told.append((name, why)), True)) == []
+    assert told == [(pattern, "what matches it in res could not be listed: permission denied")]
+
+
+def test_a_file_that_cannot_be_read_now_is_not_said_to_be_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "work" / "in.pt", "i")
+    told: list[tuple[str, str]] = []
+    missed = lambda name, why: told.append((name, why))  # noqa: E731
+    why = f"[Errno 5] Input/output error: '{path}'"
+    with monkeypatch.context() as patch:
+        for call in ("stat", "lstat"):
+            patch.setattr(os, call, failing(errno.EIO, "in.pt", getattr(os, call)))
+        assert keep_one(launch(tmp_path), str(path), "in.pt", None, missed) is None
+        assert list(keep_artifacts(launch(tmp_path, artifacts=["in.pt"]), missed, True)) == []
+    assert told == [("in.pt", why), ("in.pt", f"what matches it could not be listed: {why}")]
+
+
 @pytest.mark.parametrize("pattern", ["res/out.pt", "res/*", "res", "away/*.pt"])
 def test_a_link_that_leads_out_is_said_to_do_so(tmp_path: Path, pattern: str) -> None:
     """Nothing matched it; or it was dropped without a word beside others that were kept."""

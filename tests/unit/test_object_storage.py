@@ -3,8 +3,14 @@
 import calendar
 import fcntl
 import hashlib
+import json
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -14,13 +20,14 @@ from trainmaster.blobs.cache import Cache
 from trainmaster.blobs.cached_store import CachedBlobs
 from trainmaster.blobs.factory import open_blobs
 from trainmaster.blobs.fs import FsBlobs
-from trainmaster.blobs.multipart import MIB, part_bytes
+from trainmaster.blobs.multipart import MIB, S3Direct, part_bytes
 from trainmaster.blobs.sigv4 import Ask, Credentials, Signer
-from trainmaster.blobs.transfers import check_reads, check_writes, commit
+from trainmaster.blobs.transfers import check_reads, check_writes, commit, complete
 from trainmaster.configuration import StorageSettings
 from trainmaster.errors import AuthenticationError, NotFoundError, OperationError, UsageError
 from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
+from trainmaster.ports.blobs import Direct
 from trainmaster.testing.store_contract import some_attempt, some_job
 from trainmaster.wire.names import part_lock, part_stored
 
@@ -89,6 +96,47 @@ def test_a_part_is_committed_only_whole_and_once(tmp_path: Path) -> None:
     commit(blobs, part, manifest, {})
     with blobs.open(f"{part}/MANIFEST.json") as file:
         assert file.read().decode() == manifest
+
+
+@contextmanager
+def bucket(there: set[str]) -> Iterator[S3Direct]:
+    """A bucket with these objects: a conditional completion of another upload fails."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            kept = self.headers.get("If-None-Match") == "*" and urlsplit(self.path).path in there
+            self.send_response(412 if kept else 200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody reads it."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield S3Direct(f"http://127.0.0.1:{server.server_port}/bucket", "", Signer(Credentials("id", "secret"), "here"))
+        server.shutdown()
+
+
+def test_a_large_object_that_exists_is_said_to_the_agent_and_replaced_if_its_name_is_a_digest() -> None:
+    """Any object of the name counted as the agent's file. Only the agent can compare it."""
+    part, name = "checkpoints/train-1/0001-00001/n0", f"artifacts/train-1/{'a' * 64}"
+    manifest = json.dumps({"files": [{"path": "w.pt", "bytes": 9}]})
+    uploads = {"upload": "u", "etags": {"1": "e"}}
+    with bucket({f"/bucket/{part}/w.pt", f"/bucket/{name}"}) as made:
+
+        class Bucket(FsBlobs):
+            @property
+            def direct(self) -> Direct:
+                return made
+
+        blobs = Bucket("memory://there")
+        blobs.put(f"{part}/w.pt", b"old bytes")
+        assert complete(blobs, {name: uploads}, {name: 9}) == []
+        there = commit(blobs, part, manifest, {f"{part}/w.pt": uploads}, compares=True)
+        assert (there, blobs.stat(f"{part}/MANIFEST.json")) == ([f"{part}/w.pt"], None)
+        assert commit(blobs, part, manifest, {}, compares=True) == []
+        assert blobs.stat(f"{part}/MANIFEST.json") is not None
 
 
 @pytest.fixture

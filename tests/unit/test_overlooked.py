@@ -105,6 +105,22 @@ def test_a_pattern_that_matched_nothing_by_the_end(tmp_path: Path, well: bool, t
     assert told(it) == texts
 
 
+def test_a_directory_that_may_not_be_read_is_not_said_to_be_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    it, _ = begun(tmp_path, checkpoint_path="out/*")
+    write(tmp_path / "work" / "out" / "10.pt", zipped())
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        if str(path).endswith("/out"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    it.finish()
+    listed = "what matches the checkpoint pattern 'out/*' in out could not be listed: permission denied"
+    assert told(it) == [f"{listed}; no checkpoint is in the store"]
+
+
 @pytest.mark.parametrize("well", [True, False])
 def test_without_a_pattern_the_one_to_write_is_told(tmp_path: Path, well: bool) -> None:
     it, progress = begun(tmp_path)

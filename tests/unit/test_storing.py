@@ -245,6 +245,28 @@ def test_steps_told_outrank_printed_ones(tmp_path: Path) -> None:
     assert (progress.first_step, progress.last_step, progress.step_at(10.5), progress.step_at(12.0)) == (3, 3, None, 3)
 
 
+def test_a_note_stays_until_its_report_is_on_the_disk_or_acknowledged(tmp_path: Path) -> None:
+    """On a full disk, the report of a checkpoint was in memory alone, and the note of its files was removed."""
+    it, progress = begun(tmp_path, os.getpid(), "out/ck-*")
+    outbox = progress._outbox
+    collector = it._scans._collector
+    assert collector is not None
+    write(tmp_path / "work" / "out" / "ck-20", "twenty")
+    (candidate,) = collector.matches.candidates()
+    collector.unstored.refused(candidate, 20, OSError(28, "No space left on device"))
+    looks(it, 3)
+    note, spool = tmp_path / "work.unstored.json", tmp_path / "spool.jsonl"
+    (fields,) = [fields for kind, fields in it.results if kind == "staged"]
+    spool.mkdir()  # nothing can be written there
+    it.reported("staged", outbox.reports("staged", [fields]))
+    it.durable(outbox.durable)
+    assert (outbox.durable, note.exists()) == (0, True)
+    spool.rmdir()
+    outbox.spool()
+    it.durable(outbox.durable)
+    assert (outbox.durable, note.exists()) == (1, False)
+
+
 def test_a_look_that_fails_is_not_the_last(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Whatever a file makes of the code that reads it, the next one is looked at; and it is said once."""
     it, _ = begun(tmp_path, os.getpid(), "model_*.json")

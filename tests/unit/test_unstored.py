@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from launches import launch, resume_point, tree, write
 
-from trainmaster.agent.checkpoints import observations, sdk_parts, unstored
+from trainmaster.agent.checkpoints import observations, restore_files, sdk_parts, unstored
 from trainmaster.agent.checkpoints.collect import Collector
 from trainmaster.agent.checkpoints.restore import Restored, restore
 from trainmaster.agent.checkpoints.sdk_parts import SdkParts
@@ -30,6 +30,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observations, "QUIET_S", 0.0)
     monkeypatch.setattr(observations, "_FRESH_NS", 0)
     monkeypatch.setattr(sdk_parts, "PAUSES_S", (0.001, 0.001))
+    monkeypatch.setattr(restore_files, "PAUSES_S", (0.001,))
 
 
 def failing(number: int, when: Callable[[str], bool] = lambda name: True) -> Any:
@@ -150,6 +151,38 @@ def test_a_note_of_another_time_says_nothing(tmp_path: Path, why: str, monkeypat
         again["nodes"] = 2
     assert unstored.find_unstored(again) is None  # type: ignore[arg-type]
     assert unstored.find_unstored({**orders, "attempt": 2}) is not None or why == "written to"
+
+
+@pytest.mark.parametrize("what", ["out/ck-20", "work.unstored.json"])
+@pytest.mark.parametrize("times", [1, 99])
+def test_one_that_cannot_be_read_is_not_given_up(tmp_path: Path, what: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One stale file handle: the restart moved step 20 away and began from the beginning, or took it for stored."""
+    orders: Any = {**refused(tmp_path, monkeypatch), "attempt": 2}
+    left, told = [times], list[str]()
+
+    def stale(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(path: Any, *arguments: Any, **named: Any) -> Any:
+            if str(path).endswith(what) and left[0]:
+                left[0] -= 1
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+            return call(path, *arguments, **named)
+
+        return called
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", stale(os.stat))
+        patch.setattr(os, "open", stale(os.open))
+        if times == 1:
+            assert restore(orders, tell=told.append).id == "work:out/ck-20"
+            assert told[0].startswith(f"retries to restore its checkpoint: [Errno 116] Stale file handle: '{tmp_path}/")
+            left[0] = 1
+        else:
+            with pytest.raises(OSError, match="Stale file handle"):
+                restore(orders)
+        with pytest.raises(OSError, match="Stale file handle"):
+            Collector(orders).prime()
+    assert tree(tmp_path / "work") == {"out/ck-20": "twenty"}
+    assert restore(orders).id == "work:out/ck-20"
 
 
 def test_nothing_in_the_store_and_a_whole_one_in_the_work_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,8 @@ def test_with_a_remote_store_the_end_of_the_upload_decides(tmp_path: Path, error
         made.unstored.reported("0001-00001")
     else:
         made.unstored.not_uploaded("0001-00001", error)
+    if error is None:
+        assert told[1:] == [text]  # said anew, because a restart now begins there on every node
     made.unstored.missed("out/ck-20", "it is cut short")
     if error is None:
         assert told[1:] == [text]
@@ -85,6 +87,32 @@ def test_an_upload_that_ends_says_nothing_of_a_later_checkpoint(tmp_path: Path, 
     made.unstored.reported("0001-00003")
     assert (told[1:], made.unstored.begins) == ([""], "at step 30")
     assert unstored.find_unstored({**orders, "attempt": 2}) is None  # type: ignore[typeddict-item]
+
+
+def test_what_is_said_follows_where_a_restart_begins(tmp_path: Path) -> None:
+    """Step 30 is missing. What was said of it kept "at step 10" when step 20 had been uploaded."""
+    told, made = list[str](), unstored.Unstored(launch(tmp_path, remote=True, nodes=2))
+    made.tell = told.append
+    made.staged("0001-s10", "of step 10", 10)
+    made.reported("0001-s10")
+    made.staged("0001-s20", "of step 20", 20)
+    made.missed("of step 30", "[Errno 28] No space left on device")
+    made.reported("0001-s20")
+    missing = "checkpoint of step 30 is not in the store: [Errno 28] No space left on device; a restart begins at step"
+    assert told == [f"{missing} 10", f"{missing} 20"]
+    made.staged("0001-s40", "of step 40", 40)
+    made.reported("0001-s40")
+    assert told[2:] == [""]
+
+
+def test_what_is_said_follows_a_note(tmp_path: Path) -> None:
+    orders = launch(tmp_path, checkpoint_path="out/ck-*", remote=True)
+    made, told = collector(orders)
+    made.unstored.missed("out/ck-10", "it is cut short")
+    write(tmp_path / "work" / "out" / "ck-20", "some")
+    look(made)
+    text = "checkpoint out/ck-10 is not in the store: it is cut short; a restart begins"
+    assert told == [f"{text} from the beginning", f"{text} at step 20 if it is on this node again"]
 
 
 def test_a_note_of_one_that_is_in_the_store_is_not_used(tmp_path: Path) -> None:

@@ -47,13 +47,14 @@ class Far:
         self.objects: dict[str, bytes] = {}
         self.committed: list[str] = []
         self.compares = True
+        self.finished = False  # says once that the uploads are over, and that the blobs are there
         self.at_once, self.most = 0, 0  # bodies being read
         self.lock = threading.Lock()
         self.fault: Callable[[int], int] = lambda number: 0
         self.url = ""
 
-    def put(self, path: str, told: str | None, body: bytes) -> tuple[int, str]:
-        """Status and ETag."""
+    def put(self, path: str, told: str | None, body: bytes, new: bool = True) -> tuple[int, str]:
+        """Status and ETag. `new`: only if there is none."""
         query = parse_qs(urlsplit(path).query)
         upload, number = query["upload"][0], int(query["partNumber"][0])
         status = self.fault(number)
@@ -75,13 +76,18 @@ class Far:
         if asked["do"] == "abort":
             self.parts.pop(asked["upload"], None)
             return {}
-        assert asked["do"] == "commit"
+        if asked["do"] == "get":
+            return {"urls": {name: f"{self.url}/?name={name}" for name in asked["names"]}}
+        if self.finished:
+            assert asked["compares"] is True
+            self.finished = False
+            return {"there": list(asked["uploads"])}
         for name, told in asked["uploads"].items():
             parts = self.parts.pop(told["upload"])
             assert told["etags"] == {str(number): hashlib.md5(body).hexdigest() for number, body in parts.items()}
             assert told["crc32"] == ({str(number): crc32(body) for number, body in parts.items()} if self.compares else {})
             self.objects[name] = b"".join(parts[number] for number in sorted(parts))
-        self.committed.append(asked["part"])
+        self.committed.append(asked.get("part") or asked["name"])
         return {}
 
     def _begun(self, name: str) -> dict[str, Any]:
@@ -106,7 +112,7 @@ def served(far: Far) -> Iterator[Far]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             with far.lock:
                 far.at_once -= 1
-                status, etag = far.put(self.path, self.headers.get(HEADER), body)
+                status, etag = far.put(self.path, self.headers.get(HEADER), body, self.headers.get("If-None-Match") == "*")
             self._answer(status, b"<Code>BadDigest</Code>" if status == 400 else b"", etag)
 
         def do_GET(self) -> None:
@@ -321,17 +327,18 @@ def test_small_files_wait_until_they_are_staged(tmp_path: Path, far: Far) -> Non
 class Kept(Far):
     """A store that takes a small file in one request, and keeps the blob that it has under that name."""
 
-    def put(self, path: str, told: str | None, body: bytes) -> tuple[int, str]:
+    def put(self, path: str, told: str | None, body: bytes, new: bool = True) -> tuple[int, str]:
         name = parse_qs(urlsplit(path).query)["name"][0]
         first = name not in self.objects
+        if not new:
+            self.objects[name] = body
+            return 200, ""
         self.objects.setdefault(name, body)
         return 200 if first else 412, ""
 
     def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
         if asked["do"] == "begin":
             return {"uploads": [{"url": f"{self.url}/?name={one['name']}"} for one in asked["files"]]}
-        if asked["do"] == "get":
-            return {"urls": {name: f"{self.url}/?name={name}" for name in asked["names"]}}
         return super().ask(asked)
 
 
@@ -348,6 +355,33 @@ def test_a_blob_that_exists_is_taken_for_the_file_only_if_it_has_its_bytes(tmp_p
         assert (far.objects, len(far.committed)) == ({WEIGHTS: there}, int(same))
         assert [kind for kind, _ in node.told] == ["staged" if same else "not_kept"]
         assert same or "other bytes" in node.told[0][1]["why"]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_large_blob_that_exists_is_taken_for_the_file_only_if_it_has_its_bytes(tmp_path: Path, far: Far, same: bool) -> None:
+    """Above 8 MiB, a blob of this name always counted as an earlier completion of the same upload."""
+    node = Node(tmp_path, far)
+    data = (node.written / "weights.bin").read_bytes()
+    far.objects[WEIGHTS], far.finished = data if same else b"other" + data[5:], True
+    node.uploader.put("staged", node.stage(Check()))
+    node.idle()
+    assert (len(far.committed), node.told[0][0]) == ((1, "staged") if same else (0, "not_kept"))
+    assert same or "other bytes" in node.told[0][1]["why"]
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_an_artifact_that_is_damaged_in_the_store_is_stored_anew(tmp_path: Path, small: bool) -> None:
+    """It was reported as kept if it was large, and as not kept if it was small."""
+    with served(Kept() if small else Far()) as far:
+        node = Node(tmp_path, far)
+        data = os.urandom(9 if small else PART + 1)
+        digest = hashlib.sha256(data).hexdigest()
+        write(Path(node.launch["artifact_store"]) / digest, data)
+        name, fields = f"artifacts/digits-1/{digest}", {"path": "out.pt", "digest": digest, "bytes": len(data)}
+        far.objects[name], far.finished = b"rotten" + data[6:], not small
+        node.uploader.put("kept", fields)
+        node.idle()
+        assert (far.objects, node.told) == ({name: data}, [("kept", fields)])
 
 
 def test_a_name_that_is_not_utf_8_has_one_place_in_the_store(tmp_path: Path, far: Far) -> None:

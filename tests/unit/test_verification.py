@@ -201,3 +201,27 @@ def test_an_artifact_that_was_removed_on_purpose_is_not_missing(tmp_path: Path) 
     blobs, register, job = stored(tmp_path)
     records = OnRecord(replace(job, removed=("artifacts",)), artifacts=(Artifact("out.pt", SHA, 7, 1),))
     assert (verified(blobs, records).damaged, told(register)) == ([], "")
+
+
+def test_what_is_known_of_a_checkpoint_stays_while_its_manifest_cannot_be_read(tmp_path: Path) -> None:
+    """Its files were not looked at, and `tm doctor` had no trouble any more."""
+    _, register, job = stored(tmp_path)
+    failing = FailsAt(tmp_path, register, {5})
+    failing.put(f"{ROOT}/w.pt", b"other")
+    assert verified(failing, OnRecord(job)).checkpoints == {"train-1": {"c1"}}  # opens the manifest twice, and the file twice
+    known = told(register)
+    assert known.startswith(f"damaged, by their digest: {ROOT}/w.pt; ")
+    found = verified(failing, OnRecord(job))
+    assert (found.damaged, found.unreadable, told(register)) == ([], 1, known)
+    verified(failing, OnRecord())
+    assert told(register) == "", "it was removed"
+
+
+def test_a_damaged_artifact_is_not_missing(tmp_path: Path) -> None:
+    """The first look failed, and the store says of what it finds damaged that it is not there."""
+    _, register, job = stored(tmp_path)
+    name = f"artifacts/train-1/{SHA}"
+    FsBlobs(tmp_path).put(name, b"other")
+    found = verified(FailsAt(tmp_path, register, {1}), OnRecord(job, artifacts=(Artifact("out.pt", SHA, 7, 1),)))
+    assert ([(one.name, one.what) for one in found.damaged], found.unreadable) == ([(name, "artifact out.pt")], 0)
+    assert told(register).startswith(f"damaged, by their digest: {name}; ")

@@ -15,6 +15,7 @@ from datetime import datetime
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import escape
 
+from trainmaster.blobs.names import digest_of
 from trainmaster.blobs.sigv4 import Ask, Signer
 from trainmaster.errors import NotFoundError, StoreRefusedError, StoreUnavailableError
 from trainmaster.ports.blobs import Part, Upload
@@ -88,21 +89,23 @@ class S3Direct:
             for number, crc32 in parts.items()
         }
 
-    def complete(self, name: str, upload: str, parts: Mapping[int, Part]) -> None:
-        """Assemble the blob. Raises: NotFoundError for an upload that the store does not know."""
+    def complete(self, name: str, upload: str, parts: Mapping[int, Part]) -> bool:
+        """Assemble the blob; one whose name is a digest over what is there. Raises: NotFoundError for an unknown upload."""
         listed = "".join(_listed(number, part) for number, part in sorted(parts.items()))
         body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
         ask = Ask("POST", self._url(name), {"uploadId": upload})
-        answer = self._call(ask, body)
-        if answer.status == 501 and self._conditional:
+        conditional = self._conditional and digest_of(name) is None
+        answer = self._call(ask, body, conditional)
+        if answer.status == 501 and conditional:
             self._conditional = False
             _log.warning("the store does not support conditional completion: multipart uploads are completed unconditionally")
             answer = self._call(ask, body)
         if answer.status == 412:
-            return  # the blob exists: an earlier completion whose response was lost
+            return False
         if answer.code in ("NoSuchUpload", "NoSuchKey", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "404"):
             raise NotFoundError(f"the store has no such upload of {name} ({answer.code})")
         self._check(answer, f"complete {name}")
+        return True
 
     def abort(self, name: str, upload: str) -> None:
         """Abort an upload. An unknown one is not an error."""
@@ -141,14 +144,17 @@ class S3Direct:
         if answer.status >= 300 or answer.code:
             raise refused(what, answer.code)
 
-    def _call(self, ask: Ask, body: bytes = b"") -> _Answer:
-        """One request, retried while the store is slow or unavailable. Raises: StoreUnavailableError, StoreRefusedError."""
+    def _call(self, ask: Ask, body: bytes = b"", new: bool = False) -> _Answer:
+        """One request, retried while the store is slow or unavailable. `new`: only if there is no blob of this name.
+
+        Raises: StoreUnavailableError, StoreRefusedError.
+        """
         wrong = ""
         for turn in range(_TRIES):
             if turn:
                 time.sleep(random.uniform(0.0, min(_BACKOFF_MAX_S, _BACKOFF_S * 2.0**turn)))
             try:
-                answer = self._once(ask, body)
+                answer = self._once(ask, body, new)
             except (OSError, http.client.HTTPException) as error:
                 wrong = type(error).__name__  # an error's text may hold the signed address
                 continue
@@ -160,13 +166,13 @@ class S3Direct:
         message = f"the store at {urlsplit(ask.url).netloc} does not answer ({wrong})"
         raise StoreUnavailableError(message, "It is retried later.")
 
-    def _once(self, ask: Ask, body: bytes) -> _Answer:
+    def _once(self, ask: Ask, body: bytes, new: bool) -> _Answer:
         parts = urlsplit(self._sign(ask))
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.netloc, timeout=_TIMEOUT_S)
-        condition = {"If-None-Match": "*"} if b"<Part>" in body and self._conditional else {}
         try:
-            connection.request(ask.method, f"{parts.path}?{parts.query}", body, {**ask.headers, **condition})
+            headers = {**ask.headers, "If-None-Match": "*"} if new else dict(ask.headers)
+            connection.request(ask.method, f"{parts.path}?{parts.query}", body, headers)
             response = connection.getresponse()
             return _Answer(response.status, response.read(), response.headers.get(_ALGORITHM_HEADER) or "")
         finally:

@@ -88,21 +88,27 @@ def addresses(blobs: Blobs, names: Sequence[str]) -> dict[str, str | None]:
     return {name: direct.sign_get(name) if direct is not None else None for name in names}
 
 
-def complete(blobs: Blobs, uploads: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
-    """Complete multipart uploads. Each blob then has the declared size.
+def complete(blobs: Blobs, uploads: Mapping[str, Any], sizes: Mapping[str, int]) -> list[str]:
+    """Complete multipart uploads. Returns those that were over, and whose blob is there.
 
-    Raises: NotFoundError for an upload that the store has lost, ConflictError for a blob of a different size.
+    An earlier request completed it, and its response was lost; or the blob has other bytes, which only a comparison can tell.
+    Raises: NotFoundError for an upload that the store has lost.
     """
+    there: list[str] = []
     for name, told in uploads.items():
         if not isinstance(told, dict) or name not in sizes:
             raise UsageError(f"{name[:200]}: there is no such upload")
         parts = _parts(name, told)
         try:
-            _direct(blobs).complete(name, str(told.get("upload")), parts)
+            done = _direct(blobs).complete(name, str(told.get("upload")), parts)
         except NotFoundError:
             found = blobs.stat(name)
-            if found is None or found.bytes != sizes[name]:  # else an earlier request completed it, and its response was lost
+            if found is None or found.bytes != sizes[name]:
                 raise
+            done = False
+        if not done:
+            there.append(name)
+    return there
 
 
 def _parts(name: str, told: Mapping[str, Any]) -> dict[int, Part]:
@@ -113,14 +119,17 @@ def _parts(name: str, told: Mapping[str, Any]) -> dict[int, Part]:
     return {int(number): Part(str(etag), str(crc32.get(number, ""))) for number, etag in etags.items()}
 
 
-def commit(blobs: Blobs, part: str, manifest: str, uploads: Mapping[str, Any]) -> None:
+def commit(blobs: Blobs, part: str, manifest: str, uploads: Mapping[str, Any], compares: bool = False) -> list[str]:
     """Complete a part's uploads, check that every file exists with its size, and only then put the manifest.
 
+    `compares`: the agent compares what `complete` returns with its files first; then nothing else is done yet.
     Raises: UsageError, NotFoundError (something is missing and must be sent again), ConflictError.
     """
     data = manifest.encode("utf-8", "surrogateescape")
     sizes = _sizes(part, manifest)
-    complete(blobs, uploads, sizes)
+    over = complete(blobs, uploads, sizes)
+    if over and compares:
+        return over
     left = dict(sizes)
     for stored in blobs.walk(part):
         if stored.name in left and stored.bytes != left.pop(stored.name):
@@ -134,8 +143,9 @@ def commit(blobs: Blobs, part: str, manifest: str, uploads: Mapping[str, Any]) -
         with blobs.open(name) as file:
             if hashlib.sha256(file.read()).digest() != hashlib.sha256(data).digest():
                 raise ConflictError(f"{part} is committed with a different manifest")
-        return
+        return []
     blobs.put(name, data)
+    return []
 
 
 def _sizes(part: str, manifest: str) -> dict[str, int]:

@@ -62,11 +62,10 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
     """Read everything. `repair` is called with the name of a damaged blob: whether it was replaced by a good copy."""
     store = blobs.store if isinstance(blobs, CachedBlobs) else blobs
     damage = blobs.damage if isinstance(blobs, CachedBlobs | FsBlobs) else Damage(Register())
-    reader, again = _Reader(store, into, damage), _Reader(store, Verification(), damage)
+    reader, again = _Reader(store, into), _Reader(store, Verification())
     bad = list(_wrong_blobs(reader))
     wrong = list(_wrong_checkpoints(reader, again, records))
     bad = [name for name in bad if again.state(name, digest_of(name) or "") is _State.DAMAGED]  # not stored anew meanwhile
-    into.unreadable += again.into.unreadable  # nothing is proven of what only the first look could read
     copies = CodeCopies(store, records)
     needed = copies.names() | set(_recorded(records))
     gone = _missing(store, needed - set(bad))  # a store says of what it knows to be damaged that it is not there
@@ -74,9 +73,16 @@ def verify(blobs: Blobs, records: Records, into: Verification, repair: Callable[
         copies = CodeCopies(store, records)  # a job that was removed meanwhile needs nothing
         needed = copies.names() | set(_recorded(records))
         gone = _missing(store, needed & set(gone))
-    damaged = [*bad, *reader.doubted, *again.doubted, *(one.stored for one in wrong if not one.gone)]
+    # The store says so, too, of what it has just read and found damaged.
+    states = {name: again.state(name, digest_of(name) or "") for name in gone}
+    bad += [name for name, state in states.items() if state is _State.DAMAGED]
+    gone = [name for name, state in states.items() if state is _State.GONE]
+    unread = reader.unread | again.unread  # nothing is proven of what only the first look could read
+    unread -= {name for name, state in states.items() if state is not _State.UNKNOWN}
+    into.unreadable = len(unread)
+    damaged = [*bad, *(one.stored for one in wrong if not one.gone)]
     missing = [*gone, *(one.stored for one in wrong if one.gone)]
-    damage.only(damaged, missing)  # before the repair, which takes out what it stores anew
+    damage.only(damaged, missing, unread | reader.unseen)  # before the repair, which takes out what it stores anew
     for name in [*bad, *gone]:
         into.damaged_total += 1
         repaired = into.repair and (_from_cache(blobs, name) or repair(name))
@@ -119,9 +125,10 @@ _WRONG = (_State.DAMAGED, _State.GONE)
 class _Reader:
     """Compares blobs with their digests."""
 
-    def __init__(self, store: Blobs, into: Verification, damage: Damage) -> None:
-        self.store, self.into, self._damage = store, into, damage
-        self.doubted: list[str] = []  # known to be damaged, and unreadable now
+    def __init__(self, store: Blobs, into: Verification) -> None:
+        self.store, self.into = store, into
+        self.unread: set[str] = set()  # what could not be read now
+        self.unseen: set[str] = set()  # parts of checkpoints whose files are not known now
 
     def state(self, name: str, wanted: str) -> _State:
         """What its bytes say, if they can be read."""
@@ -138,11 +145,14 @@ class _Reader:
             into.blobs -= 1
             return _State.GONE
         except (OSError, TrainmasterError):
-            into.unreadable += 1
-            if name in self._damage:
-                self.doubted.append(name)
+            self.fail(name)
             return _State.UNKNOWN
         return _State.WHOLE if digest.hexdigest() == wanted else _State.DAMAGED
+
+    def fail(self, name: str) -> None:
+        """It could not be read."""
+        self.unread.add(name)
+        self.into.unreadable = len(self.unread)
 
 
 def _wrong_blobs(reader: _Reader) -> Iterator[str]:
@@ -192,21 +202,23 @@ def _wrong_files(reader: _Reader, job: Job, checkpoint: Checkpoint) -> Iterator[
         if state in _WRONG:
             yield _Wrong(job.id, checkpoint, root, MANIFEST, name, part.digest, state is _State.GONE)
         if state is not _State.WHOLE:
+            reader.unseen.add(root)
             continue
-        for path, stored, digest in list(_files(reader.store, root, name, reader.into)):
+        for path, stored, digest in list(_files(reader, root, name)):
             state = reader.state(stored, digest)
             if state in _WRONG:
                 yield _Wrong(job.id, checkpoint, root, path, stored, digest, state is _State.GONE)
 
 
-def _files(store: Blobs, root: str, name: str, into: Verification) -> Iterator[tuple[str, str, str]]:
+def _files(reader: _Reader, root: str, name: str) -> Iterator[tuple[str, str, str]]:
     """(path, blob, digest) of each file in a manifest whose digest is right."""
-    naming = stored_name if store.local_path(root) is not None else blob_name
+    naming = stored_name if reader.store.local_path(root) is not None else blob_name
     try:
-        with store.open(name) as file:
+        with reader.store.open(name) as file:
             manifest = json.loads(file.read(_MANIFEST_MAX))
     except (OSError, TrainmasterError, ValueError):
-        into.unreadable += 1
+        reader.fail(name)
+        reader.unseen.add(root)
         return
     for entry in manifest["files"]:
         yield entry["path"], f"{root}/{naming(entry['path'])}", entry["sha256"]

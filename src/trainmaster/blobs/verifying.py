@@ -7,6 +7,7 @@ import hashlib
 import io
 import threading
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import BinaryIO
 
 from trainmaster import troubles
@@ -32,10 +33,13 @@ class Damage:
         """Its bytes have another digest."""
         self.also([name], [])
 
-    def only(self, names: Iterable[str], missing: Iterable[str]) -> None:
-        """All blobs were read: these are damaged, these are missing, and no others."""
+    def only(self, names: Iterable[str], missing: Iterable[str], unread: AbstractSet[str]) -> None:
+        """These are damaged, these are missing, and no others: all was read but `unread`, of which what was known stays."""
         with self._lock:
-            self._names, self._missing = dict.fromkeys(names), dict.fromkeys(missing)
+            self._names = dict.fromkeys([*names, *_within(self._names, unread)])
+            self._missing = dict.fromkeys([*missing, *_within(self._missing, unread)])
+            for name in self._names:
+                self._missing.pop(name, None)
             self._say()
 
     def also(self, names: Iterable[str], missing: Iterable[str]) -> None:
@@ -65,6 +69,12 @@ class Damage:
 
 def _without(names: dict[str, None], gone: str) -> dict[str, None]:
     return {one: None for one in names if one != gone and not one.startswith(f"{gone}/")}
+
+
+def _within(names: Iterable[str], places: AbstractSet[str]) -> list[str]:
+    """Those that are one of `places`, or below it."""
+    parts = ((name, name.split("/")) for name in names)
+    return [name for name, path in parts if any("/".join(path[:end]) in places for end in range(1, len(path) + 1))]
 
 
 def _named(names: dict[str, None], most: int) -> str:

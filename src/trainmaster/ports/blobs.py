@@ -111,8 +111,11 @@ class Direct(Protocol):
         """URLs to PUT these parts, by number from 1. Each has its CRC-32 in base64 ("" if the upload has none)."""
         ...
 
-    def complete(self, name: str, upload: str, parts: Mapping[int, Part]) -> None:
-        """Assemble the blob. Idempotent. Raises: NotFoundError for an unknown upload."""
+    def complete(self, name: str, upload: str, parts: Mapping[int, Part]) -> bool:
+        """Assemble the blob. Raises: NotFoundError for an unknown upload.
+
+        False: there is a blob of this name, which is kept. It has these parts, by an earlier completion, or other bytes.
+        """
         ...
 
     def abort(self, name: str, upload: str) -> None:

@@ -43,16 +43,19 @@ def keep_artifacts(
     names: Dict[str, None] = {}
     for pattern in launch["artifacts"]:
         try:
-            found, outside = _files(Glob(pattern, launch["work"]))
+            glob = Glob(pattern, launch["work"])
+            found, outside = _files(glob)
         except OSError as error:
             missed(pattern, f"what matches it could not be listed: {error}")
             continue
         names.update(dict.fromkeys(found))
+        if glob.denied:
+            missed(pattern, f"what matches it in {printable(glob.denied[0])} could not be listed: permission denied")
         if outside:
             more = f"; likewise {len(outside) - 1} more of {pattern}" if len(outside) > 1 else ""
             why = f"a link leads out of the work directory to it, and only what is inside is kept{more}"
             missed(printable(outside[0]), why)
-        elif expected and not found and launch["nodes"] == 1:
+        elif expected and not (found or glob.denied) and launch["nodes"] == 1:
             missed(pattern, "nothing matches it, now that every rank has ended")
     batch: List[Dict[str, Any]] = []
     began_s = time.monotonic()
@@ -92,6 +95,8 @@ def _mode(path: str) -> int:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             return 0
         raise
+    except ValueError:  # a NUL
+        return 0
 
 
 def keep_one(
@@ -134,7 +139,7 @@ def _keep(
     store = launch["artifact_store"]
     part = os.path.join(store, f".{os.getpid()}.part")
     try:
-        if not os.path.isfile(path):
+        if not stat.S_ISREG(_mode(path)):
             raise FileNotFoundError(f"no such file: {path}")
         make_directories(store)
         for left in reversed(range(_TRIES)):

@@ -58,6 +58,11 @@ class Matches:
 
         return advice(self.glob, self.candidates(), self._launch)
 
+    @property
+    def denied(self) -> str:
+        """A directory that matches may be in, and that the last scan had no permission to read; "" if there is none."""
+        return next(iter(self.glob.denied), "") if self.glob is not None else ""
+
     def learn_pointers(self, glob: Glob) -> None:
         """Remember the pointers: one may be empty or away at the moment at which a checkpoint is staged."""
         from trainmaster.agent.checkpoints.pointers import pointers  # noqa: PLC0415  # loaded with the glob

@@ -136,19 +136,19 @@ class Overlooked:
         self._text = ""
         self._pattern = ""  # the advised pattern
 
-    def look(self, collected: Optional[str], ended: Optional[bool]) -> Optional[str]:
+    def look(self, collected: Optional[str], ended: Optional[bool], denied: str = "") -> Optional[str]:
         """The new advice; "" to withdraw the last one; None if it is unchanged.
 
         `collected`: None if no checkpoints are collected, by the pattern or the SDK; else what is wrong with them, or "".
-        `ended`: whether the job succeeded; None while it runs.
+        `ended`: whether the job succeeded; None while it runs. `denied`: a directory that the pattern's matches may be in.
         """
-        text = self._words(ended) if collected is None else collected
+        text = self._words(ended, denied) if collected is None else collected
         if _DIGITS.sub("#", text) == _DIGITS.sub("#", self._text):
             return None  # advise once, whichever step is the newest
         self._text = text
         return text
 
-    def _words(self, ended: Optional[bool]) -> str:
+    def _words(self, ended: Optional[bool], denied: str) -> str:
         found = lookalikes(self._launch, max(self._began_s, self._progress.first_s - _BEFORE_S), ended is True)
         if self._pattern in found:
             return self._text  # advise once, however many files follow
@@ -159,7 +159,10 @@ class Overlooked:
             how = "" if self._launch["resume_arguments"] else "; --resume-arguments hands its path to the program"
             given = f"these look like checkpoints: {named}; with {line} a restart is given the newest of them{how}"
             return given if found else ""
-        nothing = f"nothing matches the checkpoint pattern {_short(printable(wanted))!r}: no checkpoint is in the store"
+        pattern = f"the checkpoint pattern {_short(printable(wanted))!r}"
+        unknown = f"what matches {pattern} in {_short(printable(denied))} could not be listed: permission denied"
+        nothing = f"{unknown}; no" if denied else f"nothing matches {pattern}: no"
+        nothing += " checkpoint is in the store"
         if found:
             return f"{nothing}; these new files look like checkpoints: {named}; for them write {line}"
         long = self._progress.stepping_s >= LONG_S

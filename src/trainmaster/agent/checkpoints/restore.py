@@ -67,7 +67,7 @@ def restore(
     Raises: OSError for an error that a retry may solve; ValueError if every checkpoint on record is corrupt.
     """
     found = found if found is not None else Restored()
-    if launch["attempt"] > 1 and _unstored(launch, found):
+    if launch["attempt"] > 1 and _unstored(launch, found, tell or _silent):
         return found
     first = launch["attempt"] <= 1
     if not launch["resume"] and (first or launch["in_place"] or not launch["checkpoint_path"]):
@@ -94,15 +94,14 @@ def restore(
     return found
 
 
-def _unstored(launch: Launch, found: Restored) -> bool:
-    """Whether a complete checkpoint is used that an earlier attempt left on this node and could not store."""
-    from trainmaster.agent.checkpoints.unstored import find_unstored  # noqa: PLC0415  # only for a restart
+def _unstored(launch: Launch, found: Restored, tell: Callable[[str], None]) -> bool:
+    """Whether a complete checkpoint is used that an earlier attempt left on this node and could not store. Raises: OSError."""
+    from trainmaster.agent.checkpoints import restore_files  # noqa: PLC0415  # only for a restart
+    from trainmaster.agent.checkpoints.unstored import find_unstored  # noqa: PLC0415  # likewise
 
-    there = find_unstored(launch)
+    there = restore_files.retried(lambda: find_unstored(launch), tell)
     if there is None:
         return False
-    from trainmaster.agent.checkpoints import restore_files  # noqa: PLC0415  # as above
-
     found.path, found.resume_dir = restore_files.keep_in_place(launch, there.roots)
     found.id, found.step, found.approximate = f"{UNSTORED}{there.key}", there.step, there.approximate
     return True

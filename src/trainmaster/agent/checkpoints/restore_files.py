@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple, TypeVar
 
 from trainmaster.agent.checkpoints import pointers
 from trainmaster.agent.checkpoints.candidate_files import leads_out
@@ -18,6 +18,7 @@ from trainmaster.wire.launch import Launch, ResumePoint
 from trainmaster.wire.messages import FileEntry, Manifest, PointerEntry
 from trainmaster.wire.names import MANIFEST, stored_name
 
+_Read = TypeVar("_Read")
 _TEMPORARY = ".trainmaster-part"  # suffix of files that are not verified yet
 PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # between the tries to read a checkpoint
 
@@ -95,14 +96,27 @@ def restore_first(launch: Launch, bad: List[str], tell: Callable[[str], None]) -
 
 def _with_retries(launch: Launch, index: int, tell: Callable[[str], None]) -> Chosen:
     """Retry reading. Raises: _Corrupt if it was read twice and wrong both times; Unreadable, OSError if all tries failed."""
-    pauses, wrong, told = list(PAUSES_S), False, ""
+    wrong = False
+
+    def tried() -> Chosen:
+        nonlocal wrong
+        while True:
+            try:
+                return _put_fetched(launch, index, wrong) if launch.get("remote") else _put(launch, index)
+            except _Corrupt:
+                if wrong:
+                    raise
+                wrong = True  # a bit may have flipped during the transfer, or in the cached copy
+
+    return retried(tried, tell)
+
+
+def retried(read: Callable[[], _Read], tell: Callable[[str], None]) -> _Read:
+    """What `read` returns, tried for a quarter of a minute. Raises: OSError if all tries failed."""
+    pauses, told = list(PAUSES_S), ""
     while True:
         try:
-            return _put_fetched(launch, index, wrong) if launch.get("remote") else _put(launch, index)
-        except _Corrupt:
-            if wrong:
-                raise
-            wrong = True  # a bit may have flipped during the transfer, or in the cached copy
+            return read()
         except OSError as error:
             if not pauses or error.errno is None:  # without errno: `remote_store` has already retried
                 raise

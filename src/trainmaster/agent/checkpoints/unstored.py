@@ -7,6 +7,7 @@ With a remote store, a checkpoint is noted from its staging to the end of its up
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 TELL_AFTER_S = 30.0  # an incomplete checkpoint is reported after so long
 _FILES_MAX = 10_000  # of one note
+# Nothing is there, or the program has put something else there: a pipe, a socket, a circular link.
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENXIO, errno.ELOOP)
 
 
 class UnstoredCheckpoint:
@@ -60,7 +63,8 @@ class Unstored:
         self._lock = RLock()
         self._since: Dict[str, float] = {}  # when each checkpoint that is not stored was first seen
         self._staged: Dict[str, _Complete] = {}  # by id: not yet reported as stored
-        self._noted_ns = self._said_ns = 0  # of the last one that was noted, and of what is said
+        self._noted_ns = 0  # of the last one that was noted
+        self._missing = (0, "")  # of what is said: when it was complete, which one it is and why it is not in the store
         self._said: Optional[str] = "" if launch["attempt"] == 1 else None  # None: an earlier report may still be shown
         self.begins = "from the beginning"  # where a restart would begin
         self.tell: Callable[[str], None] = lambda text: None
@@ -69,8 +73,14 @@ class Unstored:
     def missed(self, name: str, why: str, at_ns: Optional[int] = None) -> None:
         """Report that it is not in the store. `at_ns`: when it was complete; None: it is now, or is not yet."""
         with self._lock:
-            self._said_ns = time.monotonic_ns() if at_ns is None else at_ns
-            self._say(f"checkpoint {printable(name)} is not in the store: {printable(why)}; a restart begins {self.begins}")
+            at_ns = time.monotonic_ns() if at_ns is None else at_ns
+            self._missing = at_ns, f"checkpoint {printable(name)} is not in the store: {printable(why)}"
+            self._say_missing()
+
+    def _say_missing(self) -> None:
+        """Say it, or say it again: meanwhile a restart may begin elsewhere."""
+        if self._missing[1]:
+            self._say(f"{self._missing[1]}; a restart begins {self.begins}")
 
     def _say(self, text: str) -> None:
         if text != self._said:
@@ -100,6 +110,7 @@ class Unstored:
                 self._stored(one)
             elif candidate is not None:
                 self._note(one, candidate, id)
+                self._say_missing()
 
     def reported(self, id: str) -> None:
         """It is in the store, and the report of it is durable: a note is not needed any more."""
@@ -128,8 +139,11 @@ class Unstored:
         """It is in the store, and the newest checkpoint there. A later one may be noted, or be reported as missing."""
         if one.at_ns >= self._noted_ns:
             self.begins = one.begins
-        if one.at_ns >= self._said_ns:
+        if one.at_ns >= self._missing[0]:
+            self._missing = (0, "")
             self._say("")
+        else:
+            self._say_missing()
 
     def gone(self, keys: AbstractSet[str]) -> None:
         """Only `keys` still exist."""
@@ -164,7 +178,10 @@ def at_step(step: Optional[int], approximate: bool, key: str) -> str:
 
 
 def find_unstored(launch: Launch) -> Optional[UnstoredCheckpoint]:
-    """A complete checkpoint that an earlier attempt could not store, if none of its files has changed since."""
+    """A complete checkpoint that an earlier attempt could not store, if none of its files has changed since.
+
+    Raises: OSError if that cannot be read now. It may be the newest one, and an older one must not take its place.
+    """
     from trainmaster.agent.files.globs import signature  # noqa: PLC0415  # only for a restart
 
     try:
@@ -176,8 +193,13 @@ def find_unstored(launch: Launch) -> Optional[UnstoredCheckpoint]:
             return None
         about = bool(note.get("approximate", note["step"] is not None))  # an older agent did not say whether it is exact
         return UnstoredCheckpoint(note["key"], note["step"], about, list(note["roots"]), state)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # there is no note, or it is not valid
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        error.filename = error.filename or _path(launch)
+        raise
+    except (ValueError, KeyError, TypeError):
+        return None  # the note is not valid
 
 
 def _overtaken(launch: Launch, note: Dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ directories, and a deeper directory is rejected as a whole.
 import errno
 import os
 import re
+import stat
 from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from trainmaster.agent.files.glob_names import STEP, Component, is_wild
@@ -17,6 +18,9 @@ from trainmaster.agent.files.path_steps import bounded, step_of
 TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".incomplete", "~")
 
 DEEPEST = 500  # nesting of directories; some calls here fail on deeper trees
+
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)  # it is gone, or an impossible path
+_DENIED = (errno.EACCES, errno.EPERM)
 
 Signature = Tuple[int, int, int, int]  # device, inode, size in bytes, modification time in ns
 
@@ -41,6 +45,7 @@ class Glob:
         # If {step} is the only wildcard, a step has one match; otherwise several matches may belong together.
         self.one_per_step = not is_wild(pattern.replace(STEP, ""))
         self._leaf_is_temporary = bool(parts) and parts[-1].endswith(TEMPORARY)
+        self.denied: List[str] = []  # directories that the last `expand` had no permission to read; "." is the root
         self._anything = not re.search(r"[^\W_]", re.sub(r"\[[^]\[]*\]", "", pattern.replace(STEP, "")))
 
     @property
@@ -85,8 +90,12 @@ class Glob:
         return True
 
     def expand(self) -> List[str]:
-        """All matches, sorted, relative to the root (absolute for an absolute pattern); includes unfinished files."""
+        """All matches, sorted, relative to the root (absolute for an absolute pattern); includes unfinished files.
+
+        Raises: OSError if what matches is not known, but for directories in `denied`.
+        """
         found: Dict[str, None] = {}
+        self.denied = []
         top = "/" if self.absolute else ""
         todo, seen = [(top or self.root, top, 0)], set()
         while todo:
@@ -103,12 +112,13 @@ class Glob:
         name, last = self._names[index], index == len(self._names) - 1
         if not name.wild:
             path = os.path.join(directory, name.text)
-            if last and os.path.lexists(path):
+            mode = self._mode(path, shown, last)
+            if last and mode:
                 found[os.path.join(shown, name.text)] = None
-            return [(path, os.path.join(shown, name.text), index + 1)] if not last and os.path.isdir(path) else []
+            return [(path, os.path.join(shown, name.text), index + 1)] if not last and stat.S_ISDIR(mode) else []
         deep = name.text == "**"
         further = [(directory, shown, index + 1)] if deep and not last else []
-        for entry in _entries(directory):
+        for entry in self._entries(directory, shown):
             if not name.matches(entry.name):
                 continue
             if last:
@@ -117,6 +127,31 @@ class Glob:
             if deeper and entry.is_dir(follow_symlinks=False):
                 further.append((entry.path, os.path.join(shown, entry.name), index if deep else index + 1))
         return further
+
+    def _mode(self, path: str, shown: str, last: bool) -> int:
+        """The mode of a literal name in the directory `shown`; 0: it matches nothing. `last`: a link is not followed."""
+        try:
+            return (os.lstat if last else os.stat)(path).st_mode
+        except ValueError:  # a NUL
+            return 0
+        except OSError as error:
+            self._pass_over(shown, error)
+            return 0
+
+    def _entries(self, directory: str, shown: str) -> "List[os.DirEntry[str]]":
+        try:
+            with os.scandir(directory) as entries:
+                return list(entries)
+        except OSError as error:
+            self._pass_over(shown, error)
+            return []
+
+    def _pass_over(self, shown: str, error: OSError) -> None:
+        """Nothing matches in this directory, or nobody may know. Raises: the error, if it says neither."""
+        if error.errno in _DENIED:
+            self.denied.append(shown or ".")
+        elif error.errno not in _NOTHING:
+            raise error
 
     def unfinished(self, path: str) -> bool:
         """Whether a match has the name of a file that is still being written (`ckpt.pt.tmp`)."""
@@ -204,19 +239,6 @@ def links_below(root: str, directories: Iterable[str]) -> List[Tuple[str, str]]:
 
 def _is_bare(entry: "os.DirEntry[str]") -> bool:
     return entry.is_symlink() and not entry.is_file()
-
-
-# It is gone, not accessible, or an impossible path: nothing matches there.
-_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
-
-
-def _entries(directory: str) -> Iterator["os.DirEntry[str]"]:
-    try:
-        with os.scandir(directory) as entries:
-            yield from list(entries)
-    except OSError as error:
-        if error.errno not in _NOTHING:
-            raise
 
 
 def _reach(names: List[Component], parts: List[str]) -> List[Set[int]]:

@@ -122,8 +122,11 @@ class CheckpointScans:
             from trainmaster.agent.checkpoints.overlooked import Overlooked  # noqa: PLC0415 - most jobs never need it
 
             self._overlooked = Overlooked(self._start.launch, self._progress, self.began_s)
-        collector = self._collector if self._collector is not None and self._collector.collected else None
-        text = self._overlooked.look(collector.matches.advice() if collector is not None else None, ended)
+        collector, collected, denied = self._collector, None, ""
+        if collector is not None:
+            collected = collector.matches.advice() if collector.collected else None
+            denied = collector.matches.denied
+        text = self._overlooked.look(collected, ended, denied)
         if text is not None:
             self._delivery.warn("checkpoint pattern", text)
 

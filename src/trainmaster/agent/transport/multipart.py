@@ -12,7 +12,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from trainmaster.agent.transport.remote_store import BLOCK_BYTES, Absent, Denied, Exists, Remote
+from trainmaster.agent.transport.remote_store import BLOCK_BYTES, Absent, Denied, Exists, Remote, named_by_digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,8 +96,23 @@ class Sender:
         try:
             self.remote.put(address, file.name, body)
         except Exists:
-            if not self._is_stored(file.name, body):
-                raise Denied(f"the store has other bytes under the name {file.name}, which were left as they are") from None
+            self._compare(file.name, body)
+
+    def compare(self, names: Sequence[str], files: Sequence[File]) -> None:
+        """Compare files with what the store already had under these names.
+
+        Raises: Denied, Stale, Away, OSError; Absent if it must be sent again.
+        """
+        for file in files:
+            if file.name in names:
+                self._compare(file.name, Body(file, 0, file.size))
+
+    def _compare(self, name: str, body: Body) -> None:
+        if self._is_stored(name, body):
+            return
+        if named_by_digest(name):
+            raise Absent(f"{name} is damaged in the store")
+        raise Denied(f"the store has other bytes under the name {name}, which were left as they are")
 
     def _is_stored(self, name: str, body: Body) -> bool:
         """Whether the blob of this name in the store has these bytes."""

@@ -142,6 +142,12 @@ class Outbox:
             self._spool()
 
     @property
+    def durable(self) -> int:
+        """Every report up to this number is on this node's disk, or is settled."""
+        with self._lock:
+            return max(self._spooled, self._reports[0][0]["n"] - 1 if self._reports else self._number)
+
+    @property
     def empty(self) -> bool:
         """Whether every report is acknowledged."""
         return not self._reports

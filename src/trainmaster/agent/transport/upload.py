@@ -172,7 +172,7 @@ class Uploader:
                 File(f"{prefix}/{blob_name(each['path'])}", os.path.join(place, stored_name(each["path"])), each["bytes"])
                 for each in json.loads(text)["files"]
             ]
-            self._upload_files(files, lambda sent: self._remote.ask("commit", part=prefix, manifest=text, uploads=sent), sender)
+            self._upload_files(files, sender, "commit", {"part": prefix, "manifest": text})
             _mark(place)
         finally:
             lock.close()
@@ -180,19 +180,19 @@ class Uploader:
     def _artifact(self, fields: Dict[str, Any], sender: Sender) -> None:
         name = f"artifacts/{self._launch['job']}/{fields['digest']}"
         path = os.path.join(self._launch["artifact_store"], fields["digest"])
-        self._upload_files(
-            [File(name, path, fields["bytes"])],
-            lambda uploads: self._remote.ask("keep", name=name, bytes=fields["bytes"], uploads=uploads),
-            sender,
-        )
+        size = fields["bytes"]
+        self._upload_files([File(name, path, size)], sender, "keep", {"name": name, "bytes": size})
         _mark(path)
 
-    def _upload_files(self, files: List[File], finish: Callable[[Dict[str, Any]], Any], sender: Sender) -> None:
-        """Upload files and call `finish`. Starts again if the store has lost an upload. Raises: OSError."""
+    def _upload_files(self, files: List[File], sender: Sender, what: str, fields: Dict[str, Any]) -> None:
+        """Upload files and finish with a request `what`. Starts again if the store has lost an upload. Raises: OSError."""
         for turn in range(_TRIES):
             try:
                 sender.send(files)
-                finish(sender.uploads)
+                there = self._remote.ask(what, **fields, uploads=sender.uploads, compares=True).get("there")
+                if there:
+                    sender.compare(there, files)
+                    self._remote.ask(what, **fields, uploads={})
                 return
             except OSError as error:
                 sender.abort()

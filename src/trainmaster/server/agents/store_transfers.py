@@ -57,20 +57,20 @@ def _answer(api: runtime.Runtime, job: Job, key: AgentKey, body: Mapping[str, An
         for name in uploads:
             transfers.check_writes(job, key, name)
         manifest = bodies.text(body, "manifest", "", limits.body_max_bytes("POST", "/agent/store")) or ""
-        transfers.commit(blobs, part, manifest, uploads)
+        there = transfers.commit(blobs, part, manifest, uploads, body.get("compares") is True)
         _fence(api, job.id, key)
-        return {}
+        return {"there": there}
     name = transfers.check_writes(job, key, bodies.text(body, "name", "") or "")
     if what == "sign":
         upload = bodies.text(body, "upload", "") or ""
         return {"urls": transfers.sign(blobs, name, upload, _list(body, "numbers", int), _mapping(body, "crc32"))}
     if what == "keep":
         _, size = _file(job, key, body)
-        transfers.complete(blobs, _mapping(body, "uploads"), {name: size})
+        there = transfers.complete(blobs, _mapping(body, "uploads"), {name: size})
         found = blobs.stat(name)
         if found is None or found.bytes != size:
             raise NotFoundError(f"{name} is not in the store as it was sent; send it again")
-        return {}
+        return {"there": there}
     if what == "abort":
         if blobs.direct is not None:
             blobs.direct.abort(name, bodies.text(body, "upload", "") or "")
