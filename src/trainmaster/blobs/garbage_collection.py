@@ -160,7 +160,7 @@ class Place:
 
 
 class ReferenceChecker:
-    """Tells of each blob whether it is referenced. With `unknown`, blobs of jobs that are not on record are not."""
+    """Tells of each blob whether it is referenced. With `unknown`, blobs of the project `UNKNOWN` are not."""
 
     def __init__(self, references: References, records: Records, blobs: Blobs, unknown: bool = False) -> None:
         self._references, self._records, self._blobs = references, records, blobs
@@ -290,7 +290,7 @@ class Collecting:
     closed: Callable[[], AbstractContextManager[object]] = nullcontext
     fresh: Callable[[], Iterable[str]] = tuple  # digests of trees that were stored since the collection began
     now_s: Callable[[], float] = time.time
-    unknown: bool = False  # treat blobs of jobs that are not on record as unreferenced
+    unknown: bool = False  # treat blobs of the project `UNKNOWN` as unreferenced
     batch: int = 500  # blobs marked before they are checked again and removed
     closed_s: float = 0.04  # longest time for which the gate stays closed, plus the step in progress
 

@@ -76,7 +76,9 @@ class StorageCollect(Described):
     grace_s: float = Field(86400.0, ge=0, le=GRACE_AGE_MAX_S, description="keep what is younger, or of a job that ended since")
     dry_run: bool = False
     older_checkpoints: bool = Field(False, description="also remove `spare_bytes`")
-    unknown_jobs: bool = Field(False, description="also remove blobs of jobs that this server does not know")
+    unknown_jobs: bool = Field(
+        False, description="also remove blobs of jobs not on record, or perhaps stored after the backup that was restored"
+    )
 
 
 class StorageCollected(Described):
