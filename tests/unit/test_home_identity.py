@@ -140,6 +140,26 @@ def test_a_moved_home_keeps_working_and_a_copy_beside_it_is_refused(tmp_path: Pa
     migrate(Home(tmp_path / "copy"))
 
 
+def test_a_copy_whose_original_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An I/O error of the original's disk counted as a proof that the home was moved, and both ran the same jobs."""
+    original = lived_in(tmp_path / "home")
+    shutil.copytree(original.root, tmp_path / "copy")
+    open_file = os.open
+
+    def failing(path: Any, *rest: Any, **named: Any) -> int:
+        if Path(path) == original.id_file:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return open_file(path, *rest, **named)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "open", failing)
+        with pytest.raises(OperationError, match=r"may be a copy of .*home, which cannot be read: Input/output error") as refused:
+            migrate(Home(tmp_path / "copy"))
+    Home(tmp_path / "copy").id_file.unlink()  # as the hint says
+    migrate(Home(tmp_path / "copy"))
+    assert f"remove {tmp_path / 'copy' / 'home.json'}" in refused.value.hint
+
+
 def test_a_new_log_is_begun_on_purpose_and_removes_nothing(tmp_path: Path) -> None:
     home = lived_in(tmp_path / "home")
     former = home.identity()

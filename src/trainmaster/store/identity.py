@@ -176,14 +176,18 @@ def _note_place(home: Home, id: str) -> None:
 
 
 def _refuse_copy(home: Home, id: str) -> None:
-    """Raises: OperationError for a copy whose original still exists: both would control the same agents."""
+    """Raises: OperationError for a copy whose original still exists, or may exist: both would control the same agents."""
     record: dict[str, Any] = home.read_json(home.id_file) or {}
     original = Home(Path(str(record.get("path") or home.root)))
     try:
         if os.path.samefile(original.root, home.root) or original.identity() != id:
             return
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return  # the home was moved
+    except OSError as error:
+        what = f"{home.root} may be a copy of {original.root}, which cannot be read: {error.strerror}"
+        hint = f"make it readable; if no server will ever run there again, remove {home.id_file}: it is written anew"
+        raise OperationError(what, hint) from error
     hint = f"remove the unwanted one; to replace one: tm backup of {original.root}, tm restore here"
     raise OperationError(f"{home.root} is a copy of {original.root}, which still exists: both would run the same jobs", hint)
 
