@@ -250,6 +250,39 @@ def test_while_the_store_of_a_restored_home_cannot_be_listed_no_number_is_given_
     opened(other)
 
 
+def test_an_absent_store_is_not_an_empty_one_and_numbers_stay_unknown(tmp_path: Path) -> None:
+    """Its disk was not mounted at the first start after a restore: lost jobs' numbers were given out again, for good."""
+    home, other, store = lived_in(tmp_path / "home"), Home(tmp_path / "other"), tmp_path / "disk" / "store"
+    (home.root / "server.toml").write_text(f'[storage]\nurl = "{store}"\n')
+    backup.backup(home, tmp_path / "copy", blobs=False)
+    backup.restore(other, tmp_path / "copy")
+    with pytest.raises(OperationError, match=r"which job numbers it uses is unknown: .*No such file") as refused:
+        opened(other)
+    assert (refused.value.hint.startswith("mount it"), other.numbers_unknown.exists()) == (True, True)
+    (store / "artifacts" / "sd-7").mkdir(parents=True)
+    opened(other)
+    assert (counters(other)["sd"], other.numbers_unknown.exists()) == (7, False)
+
+
+def test_directories_of_jobs_that_cannot_be_listed_count_as_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, listing = lived_in(tmp_path / "home"), os.listdir
+    home.live.mkdir()
+    home.numbers_unknown.touch()
+
+    def failing(path: Any) -> list[str]:
+        if Path(path) in (home.root / "attempts", home.live):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return listing(path)
+
+    monkeypatch.setattr(os, "listdir", failing)
+    with pytest.raises(OperationError, match=r"which job numbers it uses is unknown: .*Input/output error"):
+        opened(home)
+    assert home.numbers_unknown.exists()
+    home.events_db.unlink()
+    with pytest.raises(OperationError, match=r"has lost its log: .*Whether agents run is not known: .*live cannot be read"):
+        migrate(home)
+
+
 @pytest.mark.parametrize("older", [False, True])
 def test_an_agent_that_the_log_does_not_know_is_not_stopped(tmp_path: Path, older: bool) -> None:
     """R9: a healthy running job was stopped because its log was lost."""
