@@ -20,7 +20,7 @@ from trainmaster.copied_files import Fact, Tree, UnreadableError, copy, fact_of,
 from trainmaster.errors import ConflictError, NotFoundError, OperationError
 from trainmaster.home import Home, write_atomic
 from trainmaster.live_processes import running
-from trainmaster.wire.names import AGENT, ENV_SDK, RESTORED_EPOCH
+from trainmaster.wire.names import AGENT, ENV_SDK, RESTORED_EPOCH, stored_name
 from trainmaster.wire.names import MANIFEST as PART_MANIFEST
 from trainmaster.wire.processes import same_process
 
@@ -42,7 +42,7 @@ class Copied(NamedTuple):
     left_bytes: int | None  # size of the home's blob store if it is not included; None: it cannot be read
     damaged: tuple[str, ...] = ()  # files left out because SQLite cannot read them
     store: str | None = None  # where the store is, if not in the home: it is not included
-    missing: tuple[str, ...] = ()  # parts of checkpoints that the log names and the home's store lacks
+    missing: tuple[str, ...] = ()  # parts of checkpoints that the log names and the home's store does not have whole
     unread: tuple[str, ...] = ()  # files and directories of the store that were left out because they cannot be read
 
 
@@ -105,7 +105,7 @@ def backup(home: Home, target: Path, blobs: bool) -> Copied:
 
 
 def _complete(home: Home, target: Path, stored: Tree) -> list[str]:
-    """Copy what the store has besides `stored`. Returns the checkpoint parts that the copied log names and it lacks.
+    """Copy what the store has besides `stored`. Returns the checkpoint parts of the copied log that are not whole.
 
     The server goes on removing old checkpoints. If one that the copied log names is gone before it is copied, a newer copy of
     the log no longer names it. What is missing although a newer log names it, too, is missing in the store.
@@ -125,20 +125,28 @@ def _complete(home: Home, target: Path, stored: Tree) -> list[str]:
 
 
 def _lacking(log: Path, stored: Tree) -> set[str]:
-    """The parts of checkpoints that a log names and a copy of the store does not have as a whole."""
+    """The parts of good checkpoints that a log names and the copy of the store beside it does not have whole."""
     with contextlib.closing(sqlite3.connect(log)) as raw:
         if not raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone():
             return set()
         rows = raw.execute("SELECT id, data FROM job").fetchall()
     parts = {
-        f"checkpoints/{job}/{one['id']}/n{part['node_index']}"
+        f"checkpoints/{job}/{one['id']}/n{part['node_index']}": part["digest"]
         for job, data in rows
         for one in json.loads(data).get("checkpoints", ())
         if one.get("good", True)
         for part in one["parts"]
     }
-    torn = {"/".join(name.split("/")[:4]) for name in stored.vanished if name not in stored.files}
-    return {part for part in parts if part in torn or f"{part}/{PART_MANIFEST}" not in stored.files}
+    return {part for part, digest in parts.items() if not _is_whole(log.parent / "blobs", part, digest, stored)}
+
+
+def _is_whole(root: Path, part: str, digest: str, stored: Tree) -> bool:
+    """Whether a part of a checkpoint was copied with its manifest and each file in it, as their digests say."""
+    manifest = f"{part}/{PART_MANIFEST}"
+    if stored.digest(manifest) != digest:
+        return False
+    files = json.loads((root / manifest).read_bytes())["files"]
+    return all(stored.digest(f"{part}/{stored_name(one['path'])}") == one["sha256"] for one in files)
 
 
 def _not_copied(path: Path, error: sqlite3.Error) -> OperationError:

@@ -23,22 +23,26 @@ class Tree:
     """What was copied of a tree, by path below its root."""
 
     files: dict[str, Fact] = field(default_factory=dict)
-    vanished: list[str] = field(default_factory=list)  # files and directories that were removed before they were copied
-    unread: dict[str, str] = field(default_factory=dict)  # files and directories that could not be read at the last try -> why
+    unread: set[str] = field(default_factory=set)  # files and directories that could not be read at the last try
 
     @property
     def bytes(self) -> int:
         """The total size of its files."""
         return sum(fact["bytes"] for fact in self.files.values())
 
-    def add(self, root: Path, target: Path) -> None:
-        """Copy the files of `root` that are not in it yet, durably. What vanishes meanwhile or cannot be read is noted.
+    def digest(self, name: str) -> str | None:
+        """The SHA-256 of a copied file."""
+        return self.files[name]["sha256"] if name in self.files else None
 
-        Raises: OSError of the target.
+    def add(self, root: Path, target: Path) -> None:
+        """Copy the files of `root` that are not in it yet, durably, except those that vanish meanwhile.
+
+        What cannot be read is noted. Raises: OSError of the target.
         """
 
         def failed(error: OSError) -> None:
-            self._note(os.path.relpath(error.filename, root), error)
+            if not isinstance(error, FileNotFoundError):
+                self.unread.add(os.path.relpath(error.filename, root))
 
         self.unread.clear()
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,16 +56,10 @@ class Tree:
             try:
                 self.files[name] = copy(path, place)
             except (FileNotFoundError, UnreadableError) as error:
-                self._note(name, error)
+                failed(error)
             changed.update(target / above for above in Path(name).parents)
         for directory in changed:
             sync(directory)
-
-    def _note(self, name: str, error: OSError) -> None:
-        if isinstance(error, FileNotFoundError):
-            self.vanished.append(name)
-        else:
-            self.unread[name] = error.strerror or str(error)
 
 
 def files_below(root: Path, failed: Callable[[OSError], None]) -> Iterator[Path]:
@@ -91,7 +89,10 @@ def size_below(root: Path) -> int | None:
 
 
 def copy(path: Path, target: Path) -> Fact:
-    """Copy a file durably. Returns the fact of what was copied. Raises: FileNotFoundError, UnreadableError, OSError of `target`."""
+    """Copy a file durably. Returns the fact of what was copied.
+
+    Raises: FileNotFoundError, UnreadableError, OSError of the target.
+    """
     with _opened(path) as source:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:

@@ -1,6 +1,7 @@
 """The store's files in a backup: complete for its log, verified, and what is not in it is told."""
 
 import errno
+import hashlib
 import io
 import json
 import os
@@ -24,6 +25,7 @@ from trainmaster.home import Home, open_regular
 def server(tmp_path: Path) -> Server:
     made = Server(Home(tmp_path / "home"))
     made.saved()
+    checkpoints_on_record(made.home.events_db, ["0001-5"])
     return made
 
 
@@ -32,7 +34,8 @@ def checkpoints_on_record(log: Path, change: list[str] | None = None) -> list[st
     with sqlite3.connect(log) as raw:
         job = json.loads(raw.execute("SELECT data FROM job").fetchone()[0])
         if change is not None:
-            job["checkpoints"] = [{**job["checkpoints"][0], "id": id} for id in change]
+            parts = [[{**job["checkpoints"][0]["parts"][0], "digest": sha(manifest(id))}] for id in change]
+            job["checkpoints"] = [{**job["checkpoints"][0], "id": id, "parts": of} for id, of in zip(change, parts, strict=True)]
             raw.execute("UPDATE job SET data = ?", (json.dumps(job),))
     raw.close()
     return [one["id"] for one in job["checkpoints"]]
@@ -41,9 +44,18 @@ def checkpoints_on_record(log: Path, change: list[str] | None = None) -> list[st
 def store_checkpoint(home: Home, id: str) -> Path:
     part = home.blobs / "checkpoints" / "train-1" / id / "n0"
     part.mkdir(parents=True)
-    (part / "MANIFEST.json").write_text("{}")
+    (part / "MANIFEST.json").write_text(manifest(id))
     (part / "weights").write_text(id)
     return part
+
+
+def manifest(id: str) -> str:
+    """Of a checkpoint with one file, whose content is the id."""
+    return json.dumps({"files": [{"path": "weights", "sha256": sha(id), "bytes": len(id)}]})
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @pytest.mark.parametrize("steady", [True, False])
@@ -78,6 +90,20 @@ def test_a_checkpoint_that_the_store_lacks_is_named(server: Server, tmp_path: Pa
     made = copies.backup(server.home, tmp_path / "copy", blobs=True)
     assert made.missing == ("checkpoints/train-1/0001-5/n0",)
     assert copies.restore(Home(tmp_path / "other"), tmp_path / "copy").missing == made.missing
+
+
+@pytest.mark.parametrize("spoiled", ["weights", "MANIFEST.json"])
+@pytest.mark.parametrize("content", [None, "0001-6"])
+def test_a_checkpoint_that_the_store_does_not_have_whole_is_named(
+    server: Server, tmp_path: Path, spoiled: str, content: str | None
+) -> None:
+    """Only the manifest's presence was looked at: a file that was gone from the store, or had other bytes, counted as copied."""
+    part = store_checkpoint(server.home, "0001-5")
+    assert copies.backup(server.home, tmp_path / "whole", blobs=True).missing == ()
+    (part / spoiled).unlink()
+    if content is not None:
+        (part / spoiled).write_text(content)
+    assert copies.backup(server.home, tmp_path / "copy", blobs=True).missing == ("checkpoints/train-1/0001-5/n0",)
 
 
 def test_a_directory_of_the_store_that_cannot_be_read_is_named(

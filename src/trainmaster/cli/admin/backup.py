@@ -89,7 +89,7 @@ def _note_lacking(out: Output, made: copies.Copied | copies.Restored) -> None:
         out.note(f"left out of the backup: {count} of the store that could not be read: {_some(made.unread)}")
     if made.missing:
         count = human.plural(len(made.missing), "checkpoint part")
-        out.note(f"the log names {count} that the copy does not have: {_some(made.missing)}")
+        out.note(f"the log names {count} that the copy does not have whole: {_some(made.missing)}")
 
 
 def _some(names: tuple[str, ...]) -> str:
