@@ -351,8 +351,9 @@ class Provenance(Described):
     children: list[str]
     attempts: list[dict[str, Any]] = Field(description="number, started_s, nodes: [{node, devices, environment}]")
     environments: dict[str, Any] = Field(
-        description="SHA-256 -> python, packages, editable, built_from, torch, machine; null if lost"
+        description="SHA-256 -> python, packages, editable, built_from, torch, machine; null if it is in `unshown`"
     )
+    unshown: dict[str, str] = Field(description="SHA-256 -> why there is no record: lost, damaged, or it cannot be read now")
 
 
 class Health(Described):
