@@ -265,27 +265,3 @@ def test_a_look_that_fails_is_not_the_last(tmp_path: Path, capfd: pytest.Capture
     told = [fields["text"] for kind, fields in it.results if kind == "warned"]
     assert told == ["could not look for checkpoints or artifacts (scan): see agent.log of this attempt", ""]
     assert capfd.readouterr().err.count("Traceback") == 1
-
-
-def test_a_note_stays_until_the_report_that_makes_it_needless_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk took no report while the server was away: a crash then lost the checkpoint, whose note was removed."""
-    outbox = Outbox(str(tmp_path / "absent" / "spool.jsonl"), str(tmp_path / "points.jsonl"))
-    worker, _ = begun(tmp_path, os.getpid(), "out/*.pt")
-    told = list[str]()
-    monkeypatch.setattr(worker._scans, "reported", told.append)
-
-    def report(id: str) -> None:
-        worker.reported("staged", outbox.reports("staged", [{"id": id}]))
-        worker.settle(outbox.durable)
-
-    report("0001-00001")
-    assert (outbox.durable, told) == (0, [])
-    (tmp_path / "absent").mkdir()
-    report("0001-00002")
-    assert (outbox.durable, told) == (2, ["0001-00001", "0001-00002"])
-    os.rename(tmp_path / "absent", tmp_path / "gone")
-    report("0001-00003")
-    assert (outbox.durable, len(told)) == (2, 2)
-    outbox.acknowledged(3)
-    worker.settle(outbox.durable)
-    assert (outbox.durable, told[2:]) == (3, ["0001-00003"])

@@ -81,13 +81,10 @@ class Attempt:
             exit_record.write(self._start.directory.path, {**ended, "home": self._start.launch.get("home", "")})
         except OSError as error:  # then the server's record is the only one
             sys.stderr.write(f"the record of the end could not be written: {error}\n")
-        else:
-            self._store_worker.settle(sys.maxsize)  # it has all reports
         self._sync.send_points()
         told = {name: value for name, value in ended.items() if name not in ("kind", "n")}
         self._outbox.report("ended", **{**told, "staged": [], "kept": [], "run": [], "not_kept": [], "warned": []})
         self._sync.finish()
-        self._store_worker.settle(self._outbox.durable)
         self._outbox.points.finish()
 
     def _report_start(self) -> None:
@@ -171,7 +168,6 @@ class Attempt:
             reports = self._outbox.reports(kind, many)
             ends[kind] += reports
             self._store_worker.reported(kind, reports)
-        self._store_worker.settle(self._outbox.durable)
 
     def _wait_for_peers(self) -> None:
         """Wait while other nodes of the gang may write into the shared directory, which only node 0 scans."""

@@ -6,7 +6,6 @@ import queue
 import threading
 import time
 import traceback
-from collections import deque
 
 from trainmaster.agent.artifacts import keep
 from trainmaster.agent.mlflow.listener import logged_elsewhere
@@ -15,6 +14,7 @@ from trainmaster.agent.transport.delivery import Delivery
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import deque
     from typing import Any, Callable, Optional
 
     from trainmaster.agent.launch.start import Startup
@@ -42,7 +42,6 @@ class StoreWorker:
         self._busy = 0  # calls that are queued or running
         self._next_scan_s = time.monotonic() + _SCAN_S
         self._given_up = False
-        self._reported: deque[dict[str, Any]] = deque()  # checkpoints whose reports may not be durable yet
 
     def watch(self, now_s: float) -> None:
         """Queue a scan for checkpoints if one is due and the ranks run."""
@@ -79,14 +78,10 @@ class StoreWorker:
         self._given_up = True
 
     def reported(self, kind: str, reports: list[dict[str, Any]]) -> None:
-        """These results are reported. Whether that is durable, `settle` says: a full disk or an absent server delays it."""
+        """These results are durably reported."""
         if kind == "staged":
-            self._reported.extend(reports)
-
-    def settle(self, number: int) -> None:
-        """Reports up to this number are durable."""
-        while self._reported and self._reported[0]["n"] <= number:
-            self._scans.reported(self._reported.popleft()["id"])
+            for report in reports:
+                self._scans.reported(report["id"])
 
     @property
     def results(self) -> deque[tuple[str, dict[str, Any]]]:

@@ -142,12 +142,6 @@ class Outbox:
             self._spool()
 
     @property
-    def durable(self) -> int:
-        """The highest number up to which reports are on this node's disk, or acknowledged or dropped by the server."""
-        with self._lock:
-            return max(self._spooled, self.settled)
-
-    @property
     def empty(self) -> bool:
         """Whether every report is acknowledged."""
         return not self._reports
