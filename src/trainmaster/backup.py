@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainmaster import configuration
-from trainmaster.copied_files import Fact, Tree, copy, fact_of, size_below, sync
+from trainmaster.copied_files import Fact, Tree, UnreadableError, copy, fact_of, size_below, sync
 from trainmaster.errors import ConflictError, NotFoundError, OperationError
 from trainmaster.home import Home, write_atomic
 from trainmaster.live_processes import running
-from trainmaster.wire.names import AGENT, ENV_SDK, RESTORED_EPOCH
+from trainmaster.wire.names import AGENT, ENV_SDK, RESTORED_EPOCH, stored_name
 from trainmaster.wire.names import MANIFEST as PART_MANIFEST
 from trainmaster.wire.processes import same_process
 
@@ -42,7 +42,8 @@ class Copied(NamedTuple):
     left_bytes: int | None  # size of the home's blob store if it is not included; None: it cannot be read
     damaged: tuple[str, ...] = ()  # files left out because SQLite cannot read them
     store: str | None = None  # where the store is, if not in the home: it is not included
-    missing: tuple[str, ...] = ()  # parts of checkpoints that the log names and the home's store lacks
+    missing: tuple[str, ...] = ()  # parts of checkpoints that the log names and the home's store does not have whole
+    unread: tuple[str, ...] = ()  # files and directories of the store that were left out because they cannot be read
 
 
 class Restored(NamedTuple):
@@ -54,8 +55,9 @@ class Restored(NamedTuple):
     blobs: bool
     store: str | None = None  # where the store was, if not in the home
     verified: bool = True  # whether the backup has the digests of the store's files
-    damaged: tuple[str, ...] = ()  # of the store's files: missing in the backup, or not as they were written
+    damaged: tuple[str, ...] = ()  # of the store's files: missing or unreadable in the backup, or not as written
     missing: tuple[str, ...] = ()  # as `Copied.missing`
+    unread: tuple[str, ...] = ()  # as `Copied.unread`
 
 
 def backup(home: Home, target: Path, blobs: bool) -> Copied:
@@ -67,7 +69,7 @@ def backup(home: Home, target: Path, blobs: bool) -> Copied:
         raise NotFoundError(f"there is no log in {home.root}", "name the home with TRAINMASTER_HOME")
     if target.is_dir() and any(target.iterdir()):
         raise ConflictError(f"{target} is not empty", "name a folder that is not there yet")
-    storage, damaged, missing, stored = configuration.load(home).storage, list[str](), list[str](), Tree({}, [])
+    storage, damaged, missing, stored = configuration.load(home).storage, list[str](), list[str](), Tree()
     elsewhere = None if storage.directory(home) == home.blobs else storage.url
     blobs = blobs and elsewhere is None
     try:
@@ -90,18 +92,20 @@ def backup(home: Home, target: Path, blobs: bool) -> Copied:
                 copy(home.root / name, target / name)
         files = {path.name: fact_of(path) for path in sorted(target.iterdir()) if path.is_file()}
         taken = {"id": home.identity(), "path": str(home.root), "taken_s": time.time(), "blobs": blobs, "files": files}
-        told = {"store": elsewhere, "missing": missing}
+        told = {"store": elsewhere, "missing": missing, "unread": sorted(stored.unread)}
         write_atomic(target / MANIFEST, json.dumps({**taken, **told}, indent=1).encode())
+    except UnreadableError as error:
+        raise OperationError(f"the backup is incomplete: {error}", "check the disk of this file, and begin anew") from error
     except OSError as error:
         hint = f"check {target}, and begin with an empty one"
         raise OperationError(f"the backup could not be written: {error}", hint) from error
     sizes = {name: fact["bytes"] for name, fact in files.items()}
     left = 0 if blobs else size_below(home.blobs)
-    return Copied(sizes, stored.bytes, left, tuple(damaged), elsewhere, tuple(missing))
+    return Copied(sizes, stored.bytes, left, tuple(damaged), elsewhere, tuple(missing), tuple(sorted(stored.unread)))
 
 
 def _complete(home: Home, target: Path, stored: Tree) -> list[str]:
-    """Copy what the store has besides `stored`. Returns the checkpoint parts that the copied log names and it lacks.
+    """Copy what the store has besides `stored`. Returns the checkpoint parts of the copied log that are not whole.
 
     The server goes on removing old checkpoints. If one that the copied log names is gone before it is copied, a newer copy of
     the log no longer names it. What is missing although a newer log names it, too, is missing in the store.
@@ -121,20 +125,28 @@ def _complete(home: Home, target: Path, stored: Tree) -> list[str]:
 
 
 def _lacking(log: Path, stored: Tree) -> set[str]:
-    """The parts of checkpoints that a log names and a copy of the store does not have as a whole."""
+    """The parts of good checkpoints that a log names and the copy of the store beside it does not have whole."""
     with contextlib.closing(sqlite3.connect(log)) as raw:
         if not raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone():
             return set()
         rows = raw.execute("SELECT id, data FROM job").fetchall()
     parts = {
-        f"checkpoints/{job}/{one['id']}/n{part['node_index']}"
+        f"checkpoints/{job}/{one['id']}/n{part['node_index']}": part["digest"]
         for job, data in rows
         for one in json.loads(data).get("checkpoints", ())
         if one.get("good", True)
         for part in one["parts"]
     }
-    torn = {"/".join(name.split("/")[:4]) for name in stored.vanished if name not in stored.files}
-    return {part for part in parts if part in torn or f"{part}/{PART_MANIFEST}" not in stored.files}
+    return {part for part, digest in parts.items() if not _is_whole(log.parent / "blobs", part, digest, stored)}
+
+
+def _is_whole(root: Path, part: str, digest: str, stored: Tree) -> bool:
+    """Whether a part of a checkpoint was copied with its manifest and each file in it, as their digests say."""
+    manifest = f"{part}/{PART_MANIFEST}"
+    if stored.digest(manifest) != digest:
+        return False
+    files = json.loads((root / manifest).read_bytes())["files"]
+    return all(stored.digest(f"{part}/{stored_name(one['path'])}") == one["sha256"] for one in files)
 
 
 def _not_copied(path: Path, error: sqlite3.Error) -> OperationError:
@@ -164,7 +176,7 @@ def restore(home: Home, source: Path) -> Restored:
     try:
         home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         epoch = f"{str(taken['id']).partition('.')[0]}.{RESTORED_EPOCH}{secrets.token_hex(4)}"
-        wrong = _copy_blobs(home, source, taken)
+        known, wrong = _copy_blobs(home, source, taken)
         home.numbers_unknown.touch()
         own = [name for name in taken["files"] if name != _BLOBS]
         names = sorted(own, key=lambda name: name == "events.db")  # the log last: a home without it is rejected
@@ -181,22 +193,21 @@ def restore(home: Home, source: Path) -> Restored:
     except (OSError, sqlite3.Error) as error:
         hint = f"remove what is in {home.root}, and try again"
         raise OperationError(f"the backup could not be restored: {error}", hint) from error
-    known, missing = wrong is not None, tuple(taken.get("missing", ()))
+    lacks = (tuple(taken.get("missing", ())), tuple(taken.get("unread", ())))
     of = (float(taken["taken_s"]), str(taken["path"]), tuple(live), bool(taken["blobs"]), taken.get("store"))
-    return Restored(*of, known, tuple(wrong or ()), missing)
+    return Restored(*of, known, tuple(wrong), *lacks)
 
 
-def _copy_blobs(home: Home, source: Path, taken: dict[str, Any]) -> list[str] | None:
-    """Copy the store's files of a backup. Returns those that are missing or damaged; None if it has no digests of them."""
+def _copy_blobs(home: Home, source: Path, taken: dict[str, Any]) -> tuple[bool, list[str]]:
+    """Copy the store's files of a backup. Returns whether it has digests of them, and those missing, unreadable or damaged."""
     if not taken["blobs"]:
-        return []
-    if _BLOBS not in taken["files"]:
-        Tree({}, []).add(source / "blobs", home.blobs)
-        return None
-    wanted: dict[str, Fact] = json.loads((source / _BLOBS).read_bytes())
-    found = Tree({}, [])
+        return True, []
+    found = Tree()
     found.add(source / "blobs", home.blobs)
-    return sorted(name for name, fact in wanted.items() if found.files.get(name) != fact)
+    if _BLOBS not in taken["files"]:
+        return False, sorted(found.unread)
+    wanted: dict[str, Fact] = json.loads((source / _BLOBS).read_bytes())
+    return True, sorted(name for name, fact in wanted.items() if found.files.get(name) != fact)
 
 
 def _whole(source: Path) -> dict[str, Any]:

@@ -97,17 +97,23 @@ def _open_api(home: Home) -> ApiStores:
     inbox.keep_ahead(events.head().inbox_cursor, events.numbers())  # in case the inbox is an older copy than the log
     blobs = _blobs(home)
     if home.numbers_unknown.exists():
-        inbox.keep_ahead(0, numbers_used(home, _stored_jobs(blobs)))
+        inbox.keep_ahead(0, _numbers_used(home, blobs))
         home.numbers_unknown.unlink()
     return ApiStores(home, events, inbox, SqlMetricStore(home.metrics_db), blobs, SqlTokens(home.inbox_db))
 
 
-def _stored_jobs(blobs: Blobs) -> list[str]:
-    """The jobs of which the store has something, whether the log knows them or not. Raises: OperationError."""
+def _numbers_used(home: Home, blobs: Blobs) -> dict[str, int]:
+    """The numbers of jobs of which the home or the store has something, whether the log knows them. Raises: OperationError."""
+    directory = configuration.load(home).storage.directory(home)
+    what = "the log is older than the store, or new, and the store cannot be listed: which job numbers it uses is unknown"
     try:
-        return [*blobs.names("checkpoints"), *blobs.names("artifacts")]
+        if directory is not None and directory != home.blobs:
+            os.stat(directory)  # as long as its disk is not mounted, there is none, which is not an empty one
+        return numbers_used(home, (*blobs.names("checkpoints"), *blobs.names("artifacts")))
+    except FileNotFoundError as error:
+        hint = f"mount it, or if nothing was ever stored there: mkdir -p {directory}   then: tm up"
+        raise OperationError(f"{what}: {error}", hint) from error
     except (OSError, TrainmasterError) as error:
-        what = "the log is older than the store, or new, and the store cannot be listed: which job numbers it uses is unknown"
         raise OperationError(f"{what}: {error}", "start again when the store answers: tm up") from error
 
 

@@ -157,3 +157,17 @@ def test_the_logs_of_some_ranks(api: Api) -> None:
     assert [(chunk["rank"], chunk["text"]) for chunk in chunks] == [(0, "of 0\n"), (2, "of 2\n")]
     assert [chunk["rank"] for chunk in api.get(f"/jobs/{job}/logs")["chunks"]] == [0, 1, 2, 3]
     assert api.http.get(f"/jobs/{job}/logs", params={"rank": -1}).status_code in (400, 422)
+
+
+def test_an_environment_record_that_cannot_be_read_does_not_hide_the_rest_of_the_provenance(api: Api) -> None:
+    """An I/O error of one file in the home was the whole answer."""
+    lost, unread = "a" * 64, "b" * 64
+    (api.services.home.environments / f"{unread}.json").mkdir(parents=True)  # reading it is an I/O error
+    job = api.submit()
+    api.take_up()
+    shares = tuple(NodeShare(name, "127.0.0.1", 1.0) for name in ("node0", "node1"))
+    begun = (ev.NodeStarted(1, n, environment=name) for n, name in enumerate((lost, unread)))
+    api.control.record(job, ev.Placed(1, Allocation(shares)), *begun)
+    found = api.get(f"/jobs/{job}/provenance")
+    assert (found["id"], found["environments"]) == (job, {lost: None, unread: None})
+    assert found["unshown"] == {lost: "the record is lost", unread: "the record cannot be read now (Is a directory)"}

@@ -113,12 +113,12 @@ def test_an_artifact_is_no_longer_replaced_once_its_job_has_ended(api: Api) -> N
 
 
 def test_an_artifact_that_a_verification_found_missing_is_said_to_be_so(api: Api) -> None:
-    """`tm show` listed it, and offered to download it."""
+    """`tm show` listed it, and offered to download it. That it cannot be downloaded was said until the next verification."""
     job = running(api)
     keep(api, job, "out.pt")
     assert [one["what"] for one in verified(api)["damaged"]] == ["artifact out.pt: missing"]
     (note,) = [note for note in api.get(f"/jobs/{job}")["notes"] if "missing" in note]
-    assert note.endswith("so that they cannot be downloaded: out.pt")
+    assert note == "artifacts that the last tm storage verify found damaged or missing in the store, if not stored again since: out.pt"
 
 
 def verified(api: Api) -> Any:

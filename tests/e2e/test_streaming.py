@@ -101,7 +101,7 @@ def test_checkpoints_stream_through_the_server_and_back_and_older_ones_are_given
         strange = far / "checkpoints" / "other-7" / "0001-00001" / "n0" / "weights"
         strange.parent.mkdir(parents=True)
         strange.write_bytes(b"12345")
-        assert "5 B belong to jobs that this server does not know" in tm("storage").err
+        assert "5 B are of jobs that are not on record, or perhaps stored after the backup" in tm("storage").err
         assert (tm.json("storage", "gc", "--grace", "0s")["by_kind"].get("checkpoints", 0), strange.exists()) == (0, True)
         assert tm.json("storage", "gc", "--grace", "0s", "--unknown-jobs")["by_kind"]["checkpoints"] == 5
         assert not strange.exists()

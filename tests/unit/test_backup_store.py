@@ -1,26 +1,31 @@
 """The store's files in a backup: complete for its log, verified, and what is not in it is told."""
 
 import errno
+import hashlib
+import io
 import json
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from control_server import Server
 
 from trainmaster import backup as copies
+from trainmaster import copied_files
 from trainmaster.cli.app import run
 from trainmaster.errors import OperationError
-from trainmaster.home import Home
+from trainmaster.home import Home, open_regular
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Server:
     made = Server(Home(tmp_path / "home"))
     made.saved()
+    checkpoints_on_record(made.home.events_db, ["0001-5"])
     return made
 
 
@@ -29,7 +34,8 @@ def checkpoints_on_record(log: Path, change: list[str] | None = None) -> list[st
     with sqlite3.connect(log) as raw:
         job = json.loads(raw.execute("SELECT data FROM job").fetchone()[0])
         if change is not None:
-            job["checkpoints"] = [{**job["checkpoints"][0], "id": id} for id in change]
+            parts = [[{**job["checkpoints"][0]["parts"][0], "digest": sha(manifest(id))}] for id in change]
+            job["checkpoints"] = [{**job["checkpoints"][0], "id": id, "parts": of} for id, of in zip(change, parts, strict=True)]
             raw.execute("UPDATE job SET data = ?", (json.dumps(job),))
     raw.close()
     return [one["id"] for one in job["checkpoints"]]
@@ -38,9 +44,18 @@ def checkpoints_on_record(log: Path, change: list[str] | None = None) -> list[st
 def store_checkpoint(home: Home, id: str) -> Path:
     part = home.blobs / "checkpoints" / "train-1" / id / "n0"
     part.mkdir(parents=True)
-    (part / "MANIFEST.json").write_text("{}")
+    (part / "MANIFEST.json").write_text(manifest(id))
     (part / "weights").write_text(id)
     return part
+
+
+def manifest(id: str) -> str:
+    """Of a checkpoint with one file, whose content is the id."""
+    return json.dumps({"files": [{"path": "weights", "sha256": sha(id), "bytes": len(id)}]})
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @pytest.mark.parametrize("steady", [True, False])
@@ -77,10 +92,24 @@ def test_a_checkpoint_that_the_store_lacks_is_named(server: Server, tmp_path: Pa
     assert copies.restore(Home(tmp_path / "other"), tmp_path / "copy").missing == made.missing
 
 
-def test_a_directory_of_the_store_that_cannot_be_read_ends_the_backup(
+@pytest.mark.parametrize("spoiled", ["weights", "MANIFEST.json"])
+@pytest.mark.parametrize("content", [None, "0001-6"])
+def test_a_checkpoint_that_the_store_does_not_have_whole_is_named(
+    server: Server, tmp_path: Path, spoiled: str, content: str | None
+) -> None:
+    """Only the manifest's presence was looked at: a file that was gone from the store, or had other bytes, counted as copied."""
+    part = store_checkpoint(server.home, "0001-5")
+    assert copies.backup(server.home, tmp_path / "whole", blobs=True).missing == ()
+    (part / spoiled).unlink()
+    if content is not None:
+        (part / spoiled).write_text(content)
+    assert copies.backup(server.home, tmp_path / "copy", blobs=True).missing == ("checkpoints/train-1/0001-5/n0",)
+
+
+def test_a_directory_of_the_store_that_cannot_be_read_is_named(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was left out, and nothing was said."""
+    """It was left out, and nothing was said; later it ended the backup, without a copy of the log."""
     part, scan = store_checkpoint(server.home, "0001-5"), os.scandir
 
     def failing(path: str) -> Any:
@@ -89,9 +118,60 @@ def test_a_directory_of_the_store_that_cannot_be_read_ends_the_backup(
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", failing)
-    with pytest.raises(OperationError, match=r"could not be written: .*Input/output error"):
-        copies.backup(server.home, tmp_path / "copy", blobs=True)
+    root = "checkpoints/train-1/0001-5/n0"
+    made = copies.backup(server.home, tmp_path / "copy", blobs=True)
+    assert (made.unread, made.missing) == ((root,), (root,))
     assert copies.backup(server.home, tmp_path / "without", blobs=False).left_bytes is None
+    restored = copies.restore(Home(tmp_path / "other"), tmp_path / "copy")
+    assert (restored.unread, restored.missing, restored.damaged) == ((root,), (root,), ())
+
+
+@pytest.mark.parametrize("when", ["opened", "read"])
+def test_a_file_of_the_store_that_cannot_be_read_stops_neither_backup_nor_restore(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], when: str
+) -> None:
+    """One bad sector ended the backup before the log was copied, and the folder of the copy was blamed."""
+    part = store_checkpoint(server.home, "0001-5")
+    name, copy = "checkpoints/train-1/0001-5/n0/weights", tmp_path / "copy"
+    monkeypatch.setattr(copied_files, "open_regular", unreadable(part / "weights", when))
+    monkeypatch.setenv("TRAINMASTER_HOME", str(server.home.root))
+    assert run(["backup", str(copy), "--blobs"]) == 0
+    assert f"left out of the backup: 1 path of the store that could not be read: {name}\n" in capsys.readouterr().err
+    assert (not (copy / "blobs" / name).exists(), (copy / "blobs" / f"{name[:-7]}MANIFEST.json").exists()) == (True, True)
+    monkeypatch.setattr(copied_files, "open_regular", open_regular)
+    whole = tmp_path / "whole"
+    assert copies.backup(server.home, whole, blobs=True).unread == ()
+    monkeypatch.setattr(copied_files, "open_regular", unreadable(whole / "blobs" / name, when))
+    made = copies.restore(Home(tmp_path / "other"), whole)
+    assert (made.damaged, made.unread) == ((name,), ())
+    assert not (tmp_path / "other" / "blobs" / name).exists()
+
+
+def test_a_setting_that_cannot_be_read_is_blamed_itself(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.home.token_file.write_text("secret")
+    monkeypatch.setattr(copied_files, "open_regular", unreadable(server.home.token_file, "read"))
+    with pytest.raises(OperationError, match=r"the backup is incomplete: .*Input/output error: '.*/token'") as refused:
+        copies.backup(server.home, tmp_path / "copy", blobs=True)
+    assert refused.value.hint == "check the disk of this file, and begin anew"
+
+
+def unreadable(bad: Path, when: str) -> Callable[[Path], BinaryIO]:
+    """`open_regular` on a disk with one bad file."""
+
+    class BadSector(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def opened(path: Path) -> BinaryIO:
+        if path != bad:
+            return open_regular(path)
+        if when == "opened":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return BadSector()
+
+    return opened
 
 
 def test_damage_of_the_store_in_a_backup_is_named_and_the_rest_restored(server: Server, tmp_path: Path) -> None:

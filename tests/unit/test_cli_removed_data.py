@@ -71,3 +71,13 @@ def test_what_is_still_being_removed_is_told(tm: Tm) -> None:
     assert tm({"/jobs/remove": {"dry_run": True, "jobs": [new]}}, "rm", "a-1", "--yes") == (
         "a-1  logs 100 B\n", "removing 100 B of 1 job\n"
     )  # fmt: skip
+
+
+def test_what_may_have_been_stored_after_the_backup_is_not_told_as_of_strange_jobs(tm: Tm) -> None:
+    """After a restore, the newest checkpoints of known jobs were called those of unknown jobs, with the command to remove them."""
+    row = {"project": "(unknown)", "kind": "checkpoints", "blobs": 1, "bytes": 5, "orphaned_bytes": 0, "spare_bytes": 0}
+    told = tm({"/storage": {"store": "/blobs", "use": [row]}}, "storage")[1].splitlines()
+    assert told[-1] == (
+        "5 B are of jobs that are not on record, or perhaps stored after the backup that was restored; "
+        "to remove them: tm storage gc --unknown-jobs"
+    )

@@ -122,6 +122,14 @@ def test_what_a_lost_home_may_have_stored_after_the_backup_goes_only_when_asked_
     assert not {late, artifact} & names(world)
 
 
+def test_without_the_homes_id_what_a_lost_home_may_have_stored_stays(world: World) -> None:
+    """`home.json` was removed while the server of a restored home ran, and the collection removed the newest checkpoints."""
+    world.home_id = ""
+    before = names(world)
+    world.blobs.now_s += 1000.0
+    assert (world.collect().blobs, names(world)) == (0, before)
+
+
 def test_patches_and_environments_stay_while_a_job_or_what_waits_refers_to_them(world: World) -> None:
     """Of a job's earlier attempts and its current one, of a submission, and of a report that control has not processed."""
     held = [diff_blob("job"), diff_blob("waits"), *(environment_blob(one) for one in ("earlier", "last", "told"))]

@@ -140,6 +140,26 @@ def test_a_moved_home_keeps_working_and_a_copy_beside_it_is_refused(tmp_path: Pa
     migrate(Home(tmp_path / "copy"))
 
 
+def test_a_copy_whose_original_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An I/O error of the original's disk counted as a proof that the home was moved, and both ran the same jobs."""
+    original = lived_in(tmp_path / "home")
+    shutil.copytree(original.root, tmp_path / "copy")
+    open_file = os.open
+
+    def failing(path: Any, *rest: Any, **named: Any) -> int:
+        if Path(path) == original.id_file:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return open_file(path, *rest, **named)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "open", failing)
+        with pytest.raises(OperationError, match=r"may be a copy of .*home, which cannot be read: Input/output error") as refused:
+            migrate(Home(tmp_path / "copy"))
+    Home(tmp_path / "copy").id_file.unlink()  # as the hint says
+    migrate(Home(tmp_path / "copy"))
+    assert f"remove {tmp_path / 'copy' / 'home.json'}" in refused.value.hint
+
+
 def test_a_new_log_is_begun_on_purpose_and_removes_nothing(tmp_path: Path) -> None:
     home = lived_in(tmp_path / "home")
     former = home.identity()
@@ -228,6 +248,39 @@ def test_while_the_store_of_a_restored_home_cannot_be_listed_no_number_is_given_
         with pytest.raises(OperationError, match="which job numbers it uses is unknown"):
             opened(other)
     opened(other)
+
+
+def test_an_absent_store_is_not_an_empty_one_and_numbers_stay_unknown(tmp_path: Path) -> None:
+    """Its disk was not mounted at the first start after a restore: lost jobs' numbers were given out again, for good."""
+    home, other, store = lived_in(tmp_path / "home"), Home(tmp_path / "other"), tmp_path / "disk" / "store"
+    (home.root / "server.toml").write_text(f'[storage]\nurl = "{store}"\n')
+    backup.backup(home, tmp_path / "copy", blobs=False)
+    backup.restore(other, tmp_path / "copy")
+    with pytest.raises(OperationError, match=r"which job numbers it uses is unknown: .*No such file") as refused:
+        opened(other)
+    assert (refused.value.hint.startswith("mount it"), other.numbers_unknown.exists()) == (True, True)
+    (store / "artifacts" / "sd-7").mkdir(parents=True)
+    opened(other)
+    assert (counters(other)["sd"], other.numbers_unknown.exists()) == (7, False)
+
+
+def test_directories_of_jobs_that_cannot_be_listed_count_as_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, listing = lived_in(tmp_path / "home"), os.listdir
+    home.live.mkdir()
+    home.numbers_unknown.touch()
+
+    def failing(path: Any) -> list[str]:
+        if Path(path) in (home.root / "attempts", home.live):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return listing(path)
+
+    monkeypatch.setattr(os, "listdir", failing)
+    with pytest.raises(OperationError, match=r"which job numbers it uses is unknown: .*Input/output error"):
+        opened(home)
+    assert home.numbers_unknown.exists()
+    home.events_db.unlink()
+    with pytest.raises(OperationError, match=r"has lost its log: .*Whether agents run is not known: .*live cannot be read"):
+        migrate(home)
 
 
 @pytest.mark.parametrize("older", [False, True])

@@ -34,6 +34,7 @@ GRACE_S = 86400.0
 SHARED = "(shared)"  # project of blobs that belong to several
 UNKNOWN = "(unknown)"  # project of blobs of jobs that are not on record, or perhaps of a lost home's attempts
 _TREES = "code/trees"
+_NONE = "?"  # in no checkpoint's id
 _JOBS_CACHED = 1024  # jobs whose artifacts are cached: more than a batch refers to
 _STEP, _STEP_MAX = 8, 256  # blobs removed between two checks of the time
 
@@ -42,7 +43,7 @@ class Records(Protocol):
     """The records that refer to blobs. Every call reads them again."""
 
     def home(self) -> str:
-        """The id of the server's home."""
+        """The id of the server's home; empty if it is not known."""
         ...
 
     def waiting(self, after: int) -> Iterable[tuple[int, str, SubmitJob | AgentReport]]:
@@ -160,11 +161,12 @@ class Place:
 
 
 class ReferenceChecker:
-    """Tells of each blob whether it is referenced. With `unknown`, blobs of jobs that are not on record are not."""
+    """Tells of each blob whether it is referenced. With `unknown`, blobs of the project `UNKNOWN` are not."""
 
     def __init__(self, references: References, records: Records, blobs: Blobs, unknown: bool = False) -> None:
         self._references, self._records, self._blobs = references, records, blobs
-        self._unknown, self._mark = unknown, restored_mark(records.home())
+        home = records.home()
+        self._unknown, self._mark = unknown, restored_mark(home) if home else _NONE  # without an id, it may be a restored one
         self._read_trees: set[str] = set()  # trees whose objects are in `references`
         self.unread: set[str] = set()  # trees that are damaged or cannot be read now: they may have any object
         self._earlier: set[str] | None = None  # environments of earlier attempts
@@ -290,7 +292,7 @@ class Collecting:
     closed: Callable[[], AbstractContextManager[object]] = nullcontext
     fresh: Callable[[], Iterable[str]] = tuple  # digests of trees that were stored since the collection began
     now_s: Callable[[], float] = time.time
-    unknown: bool = False  # treat blobs of jobs that are not on record as unreferenced
+    unknown: bool = False  # treat blobs of the project `UNKNOWN` as unreferenced
     batch: int = 500  # blobs marked before they are checked again and removed
     closed_s: float = 0.04  # longest time for which the gate stays closed, plus the step in progress
 

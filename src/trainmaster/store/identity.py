@@ -176,23 +176,30 @@ def _note_place(home: Home, id: str) -> None:
 
 
 def _refuse_copy(home: Home, id: str) -> None:
-    """Raises: OperationError for a copy whose original still exists: both would control the same agents."""
+    """Raises: OperationError for a copy whose original still exists, or may exist: both would control the same agents."""
     record: dict[str, Any] = home.read_json(home.id_file) or {}
     original = Home(Path(str(record.get("path") or home.root)))
     try:
         if os.path.samefile(original.root, home.root) or original.identity() != id:
             return
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return  # the home was moved
+    except OSError as error:
+        what = f"{home.root} may be a copy of {original.root}, which cannot be read: {error.strerror}"
+        hint = f"make it readable; if no server will ever run there again, remove {home.id_file}: it is written anew"
+        raise OperationError(what, hint) from error
     hint = f"remove the unwanted one; to replace one: tm backup of {original.root}, tm restore here"
     raise OperationError(f"{home.root} is a copy of {original.root}, which still exists: both would run the same jobs", hint)
 
 
 def numbers_used(home: Home, stored: Iterable[str] = ()) -> dict[str, int]:
-    """The highest number of each experiment of which a job has directories here, or is among the jobs `stored` elsewhere."""
+    """The highest number of each experiment of which a job has directories here, or is among the jobs `stored` elsewhere.
+
+    Raises: OSError if they cannot be listed, which does not prove that there are none.
+    """
     numbers: dict[str, int] = {}
     places = (home.root / "attempts", home.root / "work", home.blobs / "checkpoints", home.blobs / "artifacts")
-    for name in chain(stored, *(_directories(place) for place in places)):
+    for name in chain(stored, *map(_names, places)):
         experiment, _, number = name.rpartition("-")
         if experiment and number.isdecimal() and len(number) <= _DIGITS_MAX:
             numbers[experiment] = max(numbers.get(experiment, 0), int(number))
@@ -212,7 +219,10 @@ def _keep_ahead(home: Home) -> None:
 
 def _running(home: Home) -> str:
     """A sentence about the agents that run."""
-    pids = [pid for marker in _names(home.live) if (pid := _agent_pid(home, marker)) is not None]
+    try:
+        pids = [pid for marker in _names(home.live) if (pid := _agent_pid(home, marker)) is not None]
+    except OSError as error:
+        return f"Whether agents run is not known: {home.live} cannot be read: {error.strerror}"
     if not pids:
         return "No agent runs"
     them = "One agent runs" if len(pids) == 1 else f"{len(pids)} agents run"
@@ -230,14 +240,11 @@ def _agent_pid(home: Home, marker: str) -> int | None:
     return None
 
 
-def _directories(place: Path) -> list[str]:
-    return [name for name in _names(place) if (place / name).is_dir()]
-
-
 def _names(place: Path) -> list[str]:
+    """Raises: OSError if they are unknown."""
     try:
         return os.listdir(place)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

@@ -37,7 +37,7 @@ def backup(session: Session, folder: Path, blobs: bool) -> None:
     out.data(f"copied {home.root} to {target}: {human.size(size)}")
     for name in made.damaged:
         out.note(f"left out: {name} is damaged; see tm doctor")
-    _note_missing(out, made.missing)
+    _note_lacking(out, made)
     if made.store is not None:
         out.note(f"left out: checkpoints, artifacts and code, which are in {made.store}: back it up with its own tools")
     elif made.left_bytes is None:
@@ -67,10 +67,10 @@ def restore(session: Session, folder: Path) -> None:
     if made.live:
         count = human.plural(len(made.live), "attempt")
         out.note(f"{count} ran at that time and are lost: their jobs restart from their last checkpoints")
-    _note_missing(out, made.missing)
+    _note_lacking(out, made)
     if made.damaged:
         count = human.plural(len(made.damaged), "file")
-        out.note(f"missing in the backup, or not as written: {count} of the store: {_some(made.damaged)}")
+        out.note(f"missing or unreadable in the backup, or not as written: {count} of the store: {_some(made.damaged)}")
         out.note("with their jobs, after tm up: tm storage verify")
     if not made.verified:
         out.note("an earlier version made the backup, without digests of the store's files; after tm up: tm storage verify")
@@ -83,9 +83,13 @@ def restore(session: Session, folder: Path) -> None:
     out.note(f"never start the server in {made.origin} again: both would run the same jobs\nnext: tm up")
 
 
-def _note_missing(out: Output, parts: tuple[str, ...]) -> None:
-    if parts:
-        out.note(f"the log names {human.plural(len(parts), 'checkpoint part')} that the copy does not have: {_some(parts)}")
+def _note_lacking(out: Output, made: copies.Copied | copies.Restored) -> None:
+    if made.unread:
+        count = human.plural(len(made.unread), "path")
+        out.note(f"left out of the backup: {count} of the store that could not be read: {_some(made.unread)}")
+    if made.missing:
+        count = human.plural(len(made.missing), "checkpoint part")
+        out.note(f"the log names {count} that the copy does not have whole: {_some(made.missing)}")
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -13,7 +13,8 @@ from trainmaster.errors import OperationError
 _HEADERS = ("PROJECT", "KIND", "BLOBS", "SIZE", "ORPHANED", "OLDER CHECKPOINTS")
 _SIZES = ("bytes", "orphaned_bytes", "spare_bytes")
 _POLL_S, _TELL_S = 0.2, 10.0
-_UNKNOWN = "(unknown)"  # the server's name for the project of unknown jobs
+_UNKNOWN = "(unknown)"  # the server's name for the project of what may be of no job
+_NOT_KNOWN = "of jobs that are not on record, or perhaps stored after the backup that was restored"
 
 
 @click.group(invoke_without_command=True)
@@ -44,7 +45,7 @@ def storage(context: click.Context, session: Session, project: str | None) -> No
         out.note(f"{size} are older checkpoints of ended jobs; remove them: tm storage gc --older-checkpoints")
     unknown = sum(one["bytes"] for one in found["use"] if one["project"] == _UNKNOWN)
     if unknown:
-        out.note(f"{human.size(unknown)} belong to jobs that this server does not know; remove: tm storage gc --unknown-jobs")
+        out.note(f"{human.size(unknown)} are {_NOT_KNOWN}; to remove them: tm storage gc --unknown-jobs")
 
 
 def _home(out: Output, found: Row) -> None:
@@ -71,7 +72,7 @@ def _parts(sizes: Row) -> str:
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
 @click.option("--grace", default="24h", metavar="TIME", help="Keep what is younger: 90m, 24h (default), 7d.")
 @click.option("--older-checkpoints", is_flag=True, help="Also remove all but the last good checkpoint of ended jobs.")
-@click.option("--unknown-jobs", is_flag=True, help="Also remove blobs of jobs that this server does not know.")
+@click.option("--unknown-jobs", is_flag=True, help=f"Also remove blobs {_NOT_KNOWN}.")
 @remote
 def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unknown_jobs: bool) -> None:
     """Remove stored bytes that nothing refers to. Keeps what a job, a pending submit or a fork needs.

@@ -6,6 +6,7 @@ from trainmaster.cli.render import human
 
 _RELATIONS = {"requeue": "requeued", "reproduction": "reproduced"}
 _NAME = 13
+_NOT_RECORDED = "not recorded: it had not begun, or its agent was killed"
 
 
 def lineage(job: dict[str, Any]) -> dict[str, str]:
@@ -41,8 +42,12 @@ def draw(found: dict[str, Any]) -> list[str]:
         for index, node in enumerate(attempt["nodes"]):
             devices = f" on devices {', '.join(map(str, node['devices']))}" if node["devices"] else ""
             where.setdefault(node["environment"] or "", []).append(f"{attempt['number']}/n{index} on {node['node']}{devices}")
+    unshown = found.get("unshown", {})  # a server of an older version does not say why
     for name, places in where.items():
-        lines += ["", f"Attempt {', '.join(places)}", *_environment(found["environments"].get(name) if name else None, name)]
+        lines += ["", f"Attempt {', '.join(places)}"]
+        record = found["environments"].get(name)
+        why = unshown.get(name, "its record is lost or damaged") if name else _NOT_RECORDED
+        lines += _environment(record, name) if record is not None else [_line("environment", why)]
     return lines
 
 
@@ -65,10 +70,7 @@ def _submitted(found: dict[str, Any], origin: dict[str, Any], code: dict[str, An
     return told
 
 
-def _environment(record: dict[str, Any] | None, name: str) -> list[str]:
-    if record is None:
-        why = "its record is lost or damaged" if name else "not recorded: it had not begun, or its agent was killed"
-        return [_line("environment", why)]
+def _environment(record: dict[str, Any], name: str) -> list[str]:
     python, torch, machine = record["python"], record["torch"], record["machine"]
     driver = machine["driver"] and f"{machine['driver']}, up to CUDA {machine['driver_cuda']}"
     told = {

@@ -127,7 +127,7 @@ def _lost_notes(api: runtime.Runtime, job: Job, kept: Sequence[Artifact]) -> lis
     if not names:
         return []
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    told = "artifacts that tm storage verify found damaged or missing in the store, so that they cannot be downloaded"
+    told = "artifacts that the last tm storage verify found damaged or missing in the store, if not stored again since"
     return [f"{told}: {', '.join(names[:_NAMED])}{more}"]
 
 

@@ -134,6 +134,7 @@ def show_provenance(request: Request, ref: Ref) -> bodies.Json:
     services = api.services
     attempts = resources.all_attempts(job, services.events.attempts(job.id))
     names = dict.fromkeys(name for attempt in attempts for name in _environments(attempt) if name)
+    found = {name: recorded(services, name) for name in names}
     return bodies.Json(
         {
             "id": job.id,
@@ -145,7 +146,8 @@ def show_provenance(request: Request, ref: Ref) -> bodies.Json:
             "lineage": resources.lineage_view(job.lineage),
             "children": services.events.children(job.id),
             "attempts": [_attempt(attempt) for attempt in attempts],
-            "environments": {name: environment(services, name) for name in names},
+            "environments": {name: None if isinstance(record, str) else record for name, record in found.items()},
+            "unshown": {name: why for name, why in found.items() if isinstance(why, str)},
         }
     )
 

@@ -76,7 +76,9 @@ class StorageCollect(Described):
     grace_s: float = Field(86400.0, ge=0, le=GRACE_AGE_MAX_S, description="keep what is younger, or of a job that ended since")
     dry_run: bool = False
     older_checkpoints: bool = Field(False, description="also remove `spare_bytes`")
-    unknown_jobs: bool = Field(False, description="also remove blobs of jobs that this server does not know")
+    unknown_jobs: bool = Field(
+        False, description="also remove blobs of jobs not on record, or perhaps stored after the backup that was restored"
+    )
 
 
 class StorageCollected(Described):
@@ -349,8 +351,9 @@ class Provenance(Described):
     children: list[str]
     attempts: list[dict[str, Any]] = Field(description="number, started_s, nodes: [{node, devices, environment}]")
     environments: dict[str, Any] = Field(
-        description="SHA-256 -> python, packages, editable, built_from, torch, machine; null if lost"
+        description="SHA-256 -> python, packages, editable, built_from, torch, machine; null if it is in `unshown`"
     )
+    unshown: dict[str, str] = Field(description="SHA-256 -> why there is no record: lost, damaged, or it cannot be read now")
 
 
 class Health(Described):

@@ -18,12 +18,16 @@ _TOPIC = "retention"
 
 
 class _Noted(NamedTuple):
-    """A date that was believed, and the time since boot then. `doubted_s`: since when the machine's date is doubted."""
+    """A date that was believed, and the time since boot then.
+
+    `doubted_s`: since when the machine's date is doubted. `lost`: the note was damaged, so no date was known to believe.
+    """
 
     boot_id: str
     date_s: float
     steady_s: float
     doubted_s: float | None
+    lost: bool = False
 
 
 class AgeDate:
@@ -44,7 +48,9 @@ class AgeDate:
         with contextlib.suppress(OSError):  # a full disk is what the retention is for; the older note serves
             write_atomic(self._place, json.dumps(new._asdict()).encode())
         ahead_s = wall_s - new.date_s
-        if ahead_s > DAY_S:
+        if ahead_s > DAY_S and new.lost:
+            troubles.say(_TOPIC, f"{self._place} was damaged: for a day, no data is removed by age, nor to free a full disk")
+        elif ahead_s > DAY_S:
             told = f"the machine's date is {ahead_s / DAY_S:.0f} days ahead of what the server knows to have passed"
             troubles.say(_TOPIC, f"{told}: data is not removed by age; is the date right?")
         else:
@@ -66,7 +72,7 @@ class AgeDate:
             near = wall_s <= date_s + WEEK_S
         if over or near:
             return believed._replace(date_s=max(wall_s, date_s))
-        return _Noted(boot, date_s, steady_s, doubted_s)
+        return _Noted(boot, date_s, steady_s, doubted_s, noted.lost)
 
     def _noted(self) -> _Noted | None:
         try:
@@ -74,8 +80,9 @@ class AgeDate:
                 told = json.loads(file.read())
             doubted_s = told["doubted_s"]
             doubted_s = None if doubted_s is None else float(doubted_s)
-            return _Noted(str(told["boot_id"]), float(told["date_s"]), float(told["steady_s"]), doubted_s)
+            lost = told.get("lost") is True  # earlier versions did not say
+            return _Noted(str(told["boot_id"]), float(told["date_s"]), float(told["steady_s"]), doubted_s, lost)
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError, RecursionError):  # damaged: the date is doubted, and believed a day later
-            return _Noted("", 0.0, 0.0, None)
+        except (ValueError, KeyError, TypeError, RecursionError):  # the date is doubted, and believed a day later
+            return _Noted("", 0.0, 0.0, None, lost=True)
