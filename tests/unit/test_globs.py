@@ -83,6 +83,9 @@ STEPS = {
         ("out/*.pt", "out/model_v2_500.pt", 500),
         ("out/*.hdf5", "out/weights.05-0.12.hdf5", 5),  # Keras: the epoch and the loss
         ("out/*.pt", "out/checkpoint_2_500.pt", 500),  # fairseq: the epoch and the update
+        ("out/*.bin", "out/state_00000150_00000.bin", 150),  # llm.c: the step and the rank
+        ("out/*.bin", "out/state_00000150_00003.bin", 150),
+        ("out/*.bin", "out/state_150_0.bin", 150),
         ("out/*", "out/model.ckpt-1000.data-00000-of-00001", 1000),
         ("*.pt", "ckpt-20000000.pt", 20_000_000),
         ("checkpoints/*", "checkpoints/1200", 1200),  # Orbax

@@ -48,6 +48,17 @@ def step_of(parts: Sequence[str], matched: Sequence[bool]) -> Optional[int]:
     return None
 
 
+def _of_several(numbers: Sequence[str]) -> str:
+    """The step among the numbers after a word for a checkpoint: the last one, as in fairseq's `checkpoint_2_500`.
+
+    A rank may follow it: `state_500_0`, or `state_00000150_00001`, where the step has more digits.
+    """
+    last = numbers[-1]
+    if len(numbers) > 1 and int(last) == 0 and any(map(int, numbers)):
+        return next(one for one in reversed(numbers) if int(one))
+    return max(reversed(numbers), key=len) if len(last) > 1 and last.startswith("0") else last
+
+
 def bounded(digits: Optional[str]) -> Optional[int]:
     """The number, unless it is too large for a step."""
     return int(digits) if digits is not None and len(digits) <= 18 and int(digits) < _STEP_MAX else None
@@ -63,7 +74,7 @@ def _in_name(name: str, parent: str) -> Optional[int]:
         found: List[str] = form.findall(stem)
         if found:
             return bounded(found[-1])
-    saved = [re.findall(r"\d+", run)[-1] for run in _SAVED_AT.findall(stem)]
+    saved = [_of_several(re.findall(r"\d+", run)) for run in _SAVED_AT.findall(stem)]
     if not saved and stem.isdigit() and _SAVED_IN.search(parent):
         saved = [stem]  # Orbax: checkpoints/1200
     return bounded(saved[-1]) if saved and not _DAY.match(saved[-1]) else None

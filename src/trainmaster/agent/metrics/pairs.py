@@ -95,12 +95,14 @@ _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
 _BEST = (" at", " from", " in", " was", " is", " best", " best:")
 _HEAD = re.compile(
     r"(?:^|[|\]\[>-] {0,2}| \(|\bon |\b(?:epoch|iter)\()(?:evaluating |epoch )?"
-    r"(test|testing|val|valid|validation|validating|eval|evaluation|evaluating|dev|(?<=evaluating )train|saving dict)"
+    r"(test|testing|val|valid|validate|validation|validating|eval|evaluate|evaluation|evaluating|dev|(?<=evaluating )train|saving dict)"
     r"(?: (?:set|on|net|results?|metrics?|data|loop|steps)\b[^|:\[]{0,40})?"
     r"(?: {0,2}[:\[\]|]|\)[:,]|\) {0,2}\[|(?= (?:epoch|step|iter|num_|for global step)|_episode=))",
     re.IGNORECASE,
 )
-_HEADS = {"saving dict": "eval", "testing": "test", "validating": "val", "evaluating": "eval"}
+_HEADS = {
+    "saving dict": "eval", "testing": "test", "validate": "val", "validating": "val", "evaluate": "eval", "evaluating": "eval",
+}  # fmt: skip
 _QUALIFIED = re.compile(r"(?:test|val|eval|dev)", re.IGNORECASE)
 _OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:\(?(?:of|on|for|over) [^:=]{1,100}|\d{1,12})[:=] {0,2}")
 _OPERATORS = ("*", "/", "+", "<", ">", "=")

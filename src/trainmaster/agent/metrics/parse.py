@@ -231,7 +231,7 @@ class Parser:
             self.rule = "Keras bar"
             values = {pair.name: pair.value for pair in pairs(body) if not pair.spaced}
             return (None, values) if values else None
-        return self._round(body) or self._plain(body, text.startswith("  "))
+        return self._round(body) or self._plain(body.removeprefix("# "), text.startswith("  "))
 
     def _object(self, found: Optional[objects.Object], before: str) -> Found:
         """What an object says. `before`: the text before it, which may name the step."""
