@@ -95,7 +95,7 @@ _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
 _BEST = (" at", " from", " in", " was", " is", " best", " best:")
 _HEAD = re.compile(
     r"(?:^|[|\]\[>-] {0,2}| \(|\bon |\b(?:epoch|iter)\()(?:evaluating |epoch )?"
-    r"(test|testing|val|valid|validate|validation|validating|eval|evaluate|evaluation|evaluating|dev|(?<=evaluating )train|saving dict)"
+    r"(test(?:ing)?|val(?:id(?:at(?:e|ion|ing))?)?|eval(?:uat(?:e|ion|ing))?|dev|(?<=evaluating )train|saving dict)"
     r"(?: (?:set|on|net|results?|metrics?|data|loop|steps)\b[^|:\[]{0,40})?"
     r"(?: {0,2}[:\[\]|]|\)[:,]|\) {0,2}\[|(?= (?:epoch|step|iter|num_|for global step)|_episode=))",
     re.IGNORECASE,
