@@ -89,6 +89,7 @@ def foresee_here(draft: Draft, why: str) -> Row:
         "code": {name: code.get(name, 0) for name in ("files", "bytes")},
         **prepared.along,
         "directory": str(draft.directory),
+        "in_place": draft.in_place,
     }
 
 

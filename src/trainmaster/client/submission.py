@@ -246,7 +246,7 @@ def foresee(client: Client, draft: Draft) -> Row:
     code.pop("digest", None)  # a plan copies nothing
     place.pop("git_diff", None)
     body = {**prepared.body, "code": code, "origin": place}
-    return {**client.plan(body), **prepared.along, "directory": str(draft.directory)}
+    return {**client.plan(body), **prepared.along, "directory": str(draft.directory), "in_place": draft.in_place}
 
 
 def pack(draft: Draft) -> Prepared:

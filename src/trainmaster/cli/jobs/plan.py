@@ -76,8 +76,10 @@ def _job(found: Row) -> list[str]:
         linked += f", {len(found['left_out']):,} left out" if found["left_out"] else ""
         copied = f"{human.plural(code['files'], 'file')}, {human.size(code['bytes'])} copied{linked}"
         lines.append(f"code     {copied}, from {found['directory']}")
-    else:
+    elif found["in_place"]:
         lines.append(f"code     none copied: it runs in {found['directory']}")
+    else:
+        lines.append(f"code     none: {found['directory']} is empty; it runs in a directory of its own")
     lines += goes_along.draw(found)
     asked = _asked(spec)
     lines.append(f"asks for {_listed(asked)}")

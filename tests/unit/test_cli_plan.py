@@ -1,4 +1,4 @@
-"""`tm plan -q` of a cluster configuration prints the plan and no word on how to apply it."""
+"""`tm plan`: what it says of a cluster configuration and of an empty directory."""
 
 from pathlib import Path
 
@@ -21,3 +21,15 @@ def test_a_quiet_plan_has_no_notes(quiet: bool, tmp_path: Path, monkeypatch: pyt
     told = capfd.readouterr()
     assert told.out == "pools.fast.nodes: node0 (new)\nno job is waiting\n"
     assert ("nothing was applied" in told.err) is not quiet
+
+
+def test_where_a_job_of_an_empty_directory_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """It was said to run in the directory itself, as with --in-place."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
+    assert run(["plan", "--", "python", "-c", "1"]) == 0
+    assert f"code     none: {empty} is empty; it runs in a directory of its own\n" in capfd.readouterr().out
+    assert run(["plan", "--in-place", "--", "python", "-c", "1"]) == 0
+    assert f"code     none copied: it runs in {empty}\n" in capfd.readouterr().out
