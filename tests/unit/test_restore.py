@@ -69,7 +69,9 @@ def test_a_first_start_touches_nothing(tmp_path: Path) -> None:
 def test_without_a_checkpoint_a_restart_begins_honestly(tmp_path: Path) -> None:
     write(tmp_path / "work" / "out" / "step_3.pkl", "torn")
     write(tmp_path / "work" / "other.txt", "kept")
-    assert restore(second(tmp_path, "out/*.pkl", [])) == Restored()
+    restored = restore(second(tmp_path, "out/*.pkl", []))
+    told = f"what matches --checkpoint was not known to be complete and was moved to {tmp_path}/work.aside/2: out/step_3.pkl"
+    assert (restored.id, restored.aside) == (None, told), "it may be all that there is, and nothing said where it was"
     assert tree(tmp_path / "work") == {"other.txt": "kept", "out": "/"}
     assert tree(tmp_path / "work.aside") == {"2/out/step_3.pkl": "torn"}
 
@@ -181,7 +183,7 @@ def test_a_database_stays_and_what_may_be_one_is_not_moved(tmp_path: Path, monke
         disk.setattr(builtins, "open", failing(str(work / "study.db"), errno.EIO, 1, []))
         with pytest.raises(OSError, match="Input/output error"):
             restore(orders)
-    assert restore(orders) == Restored()
+    assert restore(orders).id is None
     assert set(tree(work)) == {"study.db", "study.db-wal"}
     assert tree(tmp_path / "work.aside") == {"2/study.pt": "torn"}
 

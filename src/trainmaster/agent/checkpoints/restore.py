@@ -23,7 +23,7 @@ UNSTORED = "work:"  # prefix of the id of a checkpoint that is in the work direc
 class Restored:
     """What was restored. `id` and `step` are from the manifest, None if nothing was. A plain class, for a fast import."""
 
-    __slots__ = ("approximate", "bad", "doubted", "id", "path", "read", "resume_dir", "step")
+    __slots__ = ("approximate", "aside", "bad", "doubted", "id", "path", "read", "resume_dir", "step")
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Restored:
         self.approximate = False  # whether the step is
         self.bad = bad or []  # checkpoints that were tried first and are corrupt
         self.doubted: List[str] = []  # the checkpoint that could not be read; nothing was restored because of it
+        self.aside = ""  # what was moved away although nothing was restored, as a warning
         self.read = False  # whether all of it was read from the store: files that equal its manifest may be in place already
         self.path = path  # the value of `{path}`: relative to the work directory if inside it
         self.resume_dir = resume_dir  # the directory of the checkpoint, absolute
@@ -91,6 +92,11 @@ def restore(
             f"{what} corrupt: what the store holds differs from its digest ({', '.join(found.bad)}). It does not start from "
             f"the beginning by itself; {todo}"
         )
+    else:
+        from trainmaster.agent.checkpoints.set_aside import set_aside, told_aside  # noqa: PLC0415  # likewise
+
+        moved = set_aside(launch, set())
+        found.aside = told_aside(launch, moved) if moved else ""
     return found
 
 

@@ -89,8 +89,6 @@ def restore_first(launch: Launch, bad: List[str], tell: Callable[[str], None]) -
             return _with_retries(launch, index, tell)
         except _Corrupt:
             bad.append(point["id"])
-    if not bad:
-        set_aside(launch, set())
     return None
 
 

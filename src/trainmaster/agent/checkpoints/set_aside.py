@@ -16,16 +16,17 @@ from trainmaster.agent.files.fast_json import read_json
 from trainmaster.agent.files.formats import is_database
 from trainmaster.agent.files.globs import Glob, files_below, signature, topmost
 from trainmaster.wire.launch import Launch
-from trainmaster.wire.names import stored_name
+from trainmaster.wire.names import printable, stored_name
 
+_NAMED_MAX = 3
 _UNKNOWN: List[int] = []  # the state of what could not be read
 
 
-def set_aside(launch: Launch, kept: Set[str]) -> None:
-    """Move away every match except those in `kept`, links that lead to them, and what is the user's own."""
+def set_aside(launch: Launch, kept: Set[str]) -> List[str]:
+    """Move away every match except those in `kept`, links that lead to them, and what is the user's own. Returns what moved."""
     own = _users_own(launch)
     if not launch["checkpoint_path"] or own is None:
-        return
+        return []
     work, glob = launch["work"], Glob(launch["checkpoint_path"], launch["work"])
     real = {os.path.realpath(os.path.join(work, root)) for root in kept}
     matches, moved = glob.expand(), set()
@@ -41,6 +42,15 @@ def set_aside(launch: Launch, kept: Set[str]) -> None:
     for one in naming:
         if moved.issuperset(topmost(one.named)):
             move(launch, one.path)  # a program that follows it would look for what is gone
+    return sorted(moved)
+
+
+def told_aside(launch: Launch, moved: List[str]) -> str:
+    """What a person should know if this was moved away and nothing restored."""
+    more = f" and {len(moved) - _NAMED_MAX} more" if len(moved) > _NAMED_MAX else ""
+    named = ", ".join(map(printable, moved[:_NAMED_MAX])) + more
+    place = beside(launch, "aside", str(launch["attempt"]), "x").rpartition("/")[0]
+    return f"what matches --checkpoint was not known to be complete and was moved to {printable(place)}: {named}"
 
 
 def move(launch: Launch, path: str) -> None:

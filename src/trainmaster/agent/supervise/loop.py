@@ -108,7 +108,9 @@ class Attempt:
         )
         anew = launch["attempt"] > 1 and launch["node_index"] == 0 and not launch["in_place"]
         if anew and launch["checkpoint_path"] and (restored is None or restored.id is None):
-            self._outbox.warn("restart", "no checkpoint of this job was in the store when it started, so it was given none")
+            aside = f"; {restored.aside}" if restored and restored.aside else ""
+            given = "no checkpoint of this job was in the store when it started, so it was given none"
+            self._outbox.warn("restart", given + aside)
         if self._environment is not None:
             self._environment.record_in_background(self._outbox)
         if spawn.escaped(start.ranks, launch):
