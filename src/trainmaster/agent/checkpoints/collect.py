@@ -71,6 +71,11 @@ class Collector:
         return left is not None and (candidate.key, candidate.state) == (left.key, left.state)
 
     @property
+    def count(self) -> int:
+        """The number of the newest checkpoint that the pattern found in this attempt."""
+        return self._counter
+
+    @property
     def collected(self) -> bool:
         """Whether any checkpoint was seen so far: a match of the pattern, complete or not, or one of the SDK."""
         seen = self._counter or self.observations.any or self.matches.unreadable

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.processes.process_tree import File, Process
     from trainmaster.agent.transport.delivery import Delivery
 
+_FIRST = 4  # checkpoints, after each of which the pattern is looked at
 _CLOCK_MOVED_S = 1.0  # it was set: a slow correction changes both clocks
 
 
@@ -84,7 +85,10 @@ class CheckpointScans:
         self._collector.observations.abandoned.look(open_files)
         # If a rank died before the list of open files was taken, its unfinished file looks closed.
         if self.writing and all(not rank.running or start_ticks(rank.pid) is not None for rank in self._start.ranks):
-            self._staged(self._collector.scan(self._progress.step_at, True, open_files.keys(), complete))
+            staged = self._collector.scan(self._progress.step_at, True, open_files.keys(), complete)
+            self._staged(staged)
+            if staged and self._start.launch["node_index"] == 0 and self._collector.count <= _FIRST:
+                self.warn_overlooked(None)  # a pattern that takes too little is told before a restart depends on it
         self._warn_elsewhere()
 
     def last_scan(self, well: bool, stopped: bool, opened: dict[File, set[Process]]) -> None:
