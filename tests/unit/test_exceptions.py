@@ -96,6 +96,26 @@ def test_a_last_line_that_tells_of_no_error_is_not_named(last: str) -> None:
     assert raised([last], exit_code=3) is None
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        # Standard output is buffered: what was printed before the error stands after it.
+        (["Error: Failed to open file 'none.bin' at t.c:59", "| Parameter | Value |", "| lr | 0.1 |"], "Error: Failed to open file 'none.bin' at t.c:59"),
+        (["[2026-11-26 18:00:00] Error: no data", "[CALL STACK]", "[0x55]"], "[2026-11-26 18:00:00] Error: no data"),
+        (["Error: a", "Error: b", "the end"], None),  # which of them ended it is not known
+        (["Error: 0.25", "the end"], None),
+        (["error: none, falling back to 0", "the end"], None),
+        (
+            ["[rank0]:/usr/bin/python: No module named tt.train", "Traceback (most recent call last):", '  File "torchrun", line 8', "    main()",
+             "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "],
+            "/usr/bin/python: No module named tt.train",
+        ),
+    ],
+)  # fmt: skip
+def test_the_only_line_that_begins_as_an_error_does(lines: list[str], expected: str | None) -> None:
+    assert raised(lines) == expected
+
+
 def test_a_panic_that_the_program_survived_is_not_named() -> None:
     panic = ["thread 'w' panicked at src/main.rs:2:5:", "boom"]
     assert raised([*panic, *["row"] * 40], exit_code=101) == "panicked at src/main.rs:2:5: boom"

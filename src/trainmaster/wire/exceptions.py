@@ -7,7 +7,8 @@ traceback counts, except those of launchers, which only report that a child fail
 other ranks than the one that torchrun names as the root cause. What is chained to an exception is of its kind. Each line of a
 traceback may have a prefix, such as `[rank1]: ` or `(train pid=7) `. Lines of a progress bar, of loggers and of libraries may
 follow. If the program went on with its steps after the traceback, and then said why it ended, the exception was handled.
-Without a traceback, what programs in C++, Rust, Go, Java and R say is found, or a last line that tells of an error.
+Without a traceback, what programs in C++, Rust, Go, Java and R say is found, or a last line that tells of an error, or the only
+line that begins with `Error: `.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ _TELLS = re.compile(  # of a last line: `t.py: error: unrecognized arguments`, `
     r"\b(?:error|fatal|cannot|can't|unable to|failed to|not found|no such file|permission denied|invalid)\b", re.IGNORECASE
 )
 _MEASURED = re.compile(r"\b(?:step|iter|iteration|epoch)\b[^\w]{0,3}\d|\berror\b[ :=]{1,4}[\d.]", re.IGNORECASE)  # error 0.3
+_ALONE = re.compile(
+    r"(?:\[[^\]]{0,60}\] )?(?:[Ee]rror|ERROR|FATAL|[Ff]atal(?: error)?): \S|\S{0,200}python[\d.]{0,9}: No module named "
+)
 _HARMLESS = re.compile(  # in a last line: it tells of no error, or of one that the program went on after
     r"\b(?:[Nn]o|[Ww]ithout|0) errors?\b|\b[Ee]rror rate\b|\b(?:WARN|WARNING|INFO|DEBUG)\b|[Ww]arning:"
     r"|\b(?:from scratch|falling back|[Ss]kipping|[Ii]gnoring|[Rr]etrying)\b"
@@ -134,7 +138,11 @@ def raised(lines: Iterable[str], exit_code: Optional[int] = 1) -> Optional[str]:
     best = max(near, key=lambda one: (not one.thread, not is_launcher(one.text), one.number)) if near else None
     texts = texts[: last + 1]
     later = texts if best is None else texts[best.number + 1 :]
-    found = (best.text if best is not None else _hydra(texts) or _crash(texts) or _last_words(texts) or "").rstrip(": ")
+    if best is None:
+        found = _hydra(texts) or _crash(texts) or _last_words(texts) or _only_error(texts) or ""
+    else:
+        found = (_only_error(texts) if is_launcher(best.text) else None) or best.text
+    found = found.rstrip(": ")
     if best is not None and len(found) > _SHOWN_MAX:
         found = _short(found, later[:_NEAR])
     if best is not None and any(_STEPS.search(text) and not text.startswith(_TRACKERS) for text in later):  # it went on
@@ -185,6 +193,13 @@ def _last_words(texts: List[str]) -> Optional[str]:
     if last == _R_END:
         return next((text.strip() for text in reversed(texts[-_NEAR:]) if text.startswith("Error")), last)
     return last if _TELLS.search(last) and not _MEASURED.search(last) and not _HARMLESS.search(last) else None
+
+
+def _only_error(texts: List[str]) -> Optional[str]:
+    """The only line that begins as an error does. What is buffered may stand after it, as a table on standard output."""
+    told = {text for text in (_RANK.sub("", text, count=1).strip() for text in texts) if _ALONE.match(text)}
+    found = next(iter(told)) if len(told) == 1 else ""
+    return found if found and not _MEASURED.search(found) and not _HARMLESS.search(found) else None
 
 
 def _crash_at(text: str, after: List[str]) -> Optional[str]:
