@@ -165,6 +165,7 @@ def test_zips_in_a_row_are_not_torn(tmp_path: Path) -> None:
         assert judged(tmp_path, data[:-1], "__0_0.distcp").torn
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_a_distributed_checkpoint_of_torch_is_not_torn(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     checkpoint = pytest.importorskip("torch.distributed.checkpoint")

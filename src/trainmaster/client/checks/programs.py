@@ -20,7 +20,7 @@ def check_programs(spec: Mapping[str, Any], left_out: Sequence[Aside]) -> None:
     """
     taken = [one for one in left_out if one.why.startswith(WRITTEN)]
     for before, word in (pair for command in commands(spec) for pair in pairwise(("", *words(command)))) if taken else ():
-        for path in (posixpath.normpath(word), *(module_files(word) if before == "-m" else ())):
+        for path in (posixpath.normpath(word), *(sorted(module_files(word)) if before == "-m" else ())):
             found = next((one for one in taken if path.endswith(_SOURCES) and lies_in(path, (one.path,))), None)
             if found is not None:
                 raise UsageError(
