@@ -105,7 +105,7 @@ def test_a_whole_launch() -> None:
         "points": "/state/points/train-1.2~n1.jsonl",
         "run": {
             "id": "484e2c5c4cafa78fe3f6b5c09730070c", "experiment_id": "306717778890817", "experiment": "train",
-            "name": "train-1", "params": {"lr": "0.0003"}, "tags": {}, "prefixes": {"eval": "role"},
+            "name": "train-1", "params": {"lr": "0.0003"}, "tags": {}, "prefixes": {},
         },
         "grace_s": 30.0,
         "remote": False,
