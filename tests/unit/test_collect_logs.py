@@ -39,7 +39,7 @@ def test_a_log_in_a_directory_does_not_keep_it_from_the_store(name: str, tmp_pat
 
 
 def test_a_directory_of_such_files_alone_and_one_that_the_pattern_names_are_as_before(tmp_path: Path) -> None:
-    for pattern, path in (("run", "run/a.csv"), ("*.csv", "a.csv")):
+    for pattern, path in (("run", "run/a.csv"), ("*.csv", "a.csv"), ("run", "run/logistic.txt")):
         root = tmp_path / path
         made, file = collector(launch(root, checkpoint_path=pattern)), write(root / "work" / path, "1\n")
         for _ in range(3):

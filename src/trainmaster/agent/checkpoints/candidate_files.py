@@ -16,6 +16,7 @@ from trainmaster.wire.messages import PointerEntry
 State = Tuple[Tuple[str, Signature], ...]
 Shape = FrozenSet[Tuple[str, int]]
 _DIGITS = re.compile(r"\d+")
+_NO_LETTERS = re.compile(r"[^a-z]+")
 _LOGS = (".log", ".csv", ".tsv", ".jsonl")
 
 
@@ -158,7 +159,9 @@ def elsewhere(candidate: Candidate, before: State) -> FrozenSet[str]:
 
 def _is_log(name: str) -> bool:
     """Whether programs append to files of this name all the time."""
-    return name.endswith(_LOGS) or name.startswith("events.out.tfevents.") or ("log" in name and name.endswith(".txt"))
+    if name.endswith(".txt"):
+        return "log" in _NO_LETTERS.split(name.lower())  # not `logistic.txt`
+    return name.endswith(_LOGS) or name.startswith("events.out.tfevents.")
 
 
 def _candidate(
