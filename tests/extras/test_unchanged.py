@@ -182,4 +182,5 @@ def test_it_goes_on_and_ends_as_if_nothing_had_happened(tm: Tm, undisturbed: dic
     else:
         assert second["resumed_from_step"] == loaded
     if not program.anew:
-        assert (shown["step"], shown["notes"]) == (program.last, [])
+        notes = [one for one in shown["notes"] if not one.startswith("its steps fell back")]  # those of stages do
+        assert (shown["step"], notes) == (program.last, [])

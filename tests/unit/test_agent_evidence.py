@@ -144,7 +144,10 @@ def test_a_trackers_metric_that_counts_epochs_is_no_fall_of_the_steps(tmp_path: 
         ([(1, 0.5), (2, 0.4), (3, 0.4)], ""),
         ([(1, 0.5), (1, 0.5)], ""),  # the same again
         ([(1, 0.5), (1, 0.1)], "loss (step 1)"),
-        ([(1, 0.5), (2, 0.4), (1, 0.5)], "loss (step 1)"),
+        ([(1, 0.5), (2, 0.4), (1, 0.5)], ""),
+        ([(1, 0.5), (2, 0.4), (4, 0.3), (3, 0.2)], ""),  # it was overtaken
+        ([(1, 0.5), (2, 0.4), (1, 0.3)], "loss (step 1)"),
+        ([*((step, 0.5) for step in range(1, 101)), (1, 0.5)], "loss (step 1)"),  # the value of then is forgotten
         ([(9, 0.5), (10, 0.4), (9, 0.3), (10, 0.2)], "loss (step 9)"),
         ([(1, float("nan")), (1, float("nan"))], ""),
     ],

@@ -104,6 +104,8 @@ def test_a_last_line_that_tells_of_no_error_is_not_named(last: str) -> None:
         (["[2026-11-26 18:00:00] Error: no data", "[CALL STACK]", "[0x55]"], "[2026-11-26 18:00:00] Error: no data"),
         (["Error: a", "Error: b", "the end"], None),  # which of them ended it is not known
         (["Error: 0.25", "the end"], None),
+        (["Error: no wandb server", "step 1 loss 0.5", "the end"], None),  # it went on
+        (["ERROR: pip's dependency resolver does not currently", "the end"], None),
         (["error: none, falling back to 0", "the end"], None),
         (
             ["[rank0]:/usr/bin/python: No module named tt.train", "Traceback (most recent call last):", '  File "torchrun", line 8', "    main()",

@@ -85,7 +85,8 @@ STEPS = {
         ("out/*.pt", "out/checkpoint_2_500.pt", 500),  # fairseq: the epoch and the update
         ("out/*.bin", "out/state_00000150_00000.bin", 150),  # llm.c: the step and the rank
         ("out/*.bin", "out/state_00000150_00003.bin", 150),
-        ("out/*.bin", "out/state_150_0.bin", 150),
+        ("out/*.pt", "out/checkpoint_1700000000_0100.pt", 100),  # a time
+        ("out/*.pt", "out/model_12345_0100.pt", 100),  # a seed
         ("out/*", "out/model.ckpt-1000.data-00000-of-00001", 1000),
         ("*.pt", "ckpt-20000000.pt", 20_000_000),
         ("checkpoints/*", "checkpoints/1200", 1200),  # Orbax

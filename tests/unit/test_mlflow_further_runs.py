@@ -107,6 +107,21 @@ def test_a_further_run_takes_no_name_that_the_jobs_own_run_has(tmp_path: Path) -
     assert script.runs.artifact_name(f"7/models/{made['model_id']}/artifacts/MLmodel") == "late-2/MLmodel"
 
 
+def test_after_a_restart_a_further_run_takes_no_name_of_the_jobs_own_values() -> None:
+    """Nothing told the second attempt that the first had logged `val/loss`: a nested run named `val` replaced it."""
+    first = Script()
+    first.ok("GET", "runs/get", run_id=ID)
+    first.metric("val/loss", 1.0, 10)
+    first.runs.uploaded("/x", "plots/a.png")
+    own = {what[1]: what[2] for what in first.told() if what[0] == "prefix"}
+    assert own == {"val": "own", "plots": "own"}
+    again = Script(500, prefixes=own)
+    again.ok("GET", "runs/get", run_id=ID)
+    for name in own:
+        again.ok("POST", "runs/create", run_name=name, tags=[{"key": "mlflow.parentRunId", "value": ID}])
+    assert [what[1] for what in again.told() if what[0] == "prefix"] == ["val-2", "plots-2"]
+
+
 def test_the_latest_value_of_a_batch_counts() -> None:
     script = Script()
     given = [{"key": "loss", "value": value, "timestamp": time_ms, "step": 1} for value, time_ms in ((0.5, 10), (0.1, 20), (0.3, 15))]

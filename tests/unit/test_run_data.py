@@ -58,7 +58,7 @@ def test_the_steps_of_a_further_run_are_not_lost_work() -> None:
     points = {"loss": (500, 0.5, 10.0), "trial/acc": (3, 0.5, 20.0)}
     assert last_step(job, points) == 500, "the step of a nested run is not the job's"
     curves = Curves(Attempts([first]), None)  # type: ignore[arg-type]
-    assert [curves.lost_of(again, name) for name in ("loss", "model/loss", "trial/loss")] == [((2, 1),), ((2, 1),), ()]
+    assert [curves.lost_of(again, name) for name in ("loss", "trial", "model/loss", "trial/loss")] == [*[((2, 1),)] * 3, ()]
     told = {"metrics": {}, "lost_work": [[2, 1]], "own_counts": ["trial"]}
     assert [is_lost(told, name, 5, 1) for name in ("loss", "trial/loss")] == [True, False]
 

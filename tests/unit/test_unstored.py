@@ -173,14 +173,14 @@ def test_one_that_cannot_be_read_is_not_given_up(tmp_path: Path, what: str, time
         patch.setattr(os, "stat", stale(os.stat))
         patch.setattr(os, "open", stale(os.open))
         if times == 1:
-            assert restore(orders, tell=told.append).id == "work:out/ck-20"
-            assert told[0].startswith(f"retries to restore its checkpoint: [Errno 116] Stale file handle: '{tmp_path}/")
-            left[0] = 1
+            restored, left[0] = restore(orders, tell=told.append).id, 1
+            Collector(orders).prime()
+            assert (restored, told[0].partition("'")[0]) == ("work:out/ck-20", f"retries to restore its checkpoint: [Errno 116] Stale file handle: ")
         else:
             with pytest.raises(OSError, match="Stale file handle"):
                 restore(orders)
-        with pytest.raises(OSError, match="Stale file handle"):
-            Collector(orders).prime()
+            with pytest.raises(OSError, match="Stale file handle"):
+                Collector(orders).prime()
     assert tree(tmp_path / "work") == {"out/ck-20": "twenty"}
     assert restore(orders).id == "work:out/ck-20"
 

@@ -311,6 +311,11 @@ class Job:
         """The first parts of metric names whose steps are not the training's: those of roles and of further MLflow runs."""
         return frozenset((*self.spec.roles, *(name for name, kind in self.run_prefixes.items() if kind == RUN)))
 
+    def counts_apart(self, metric: str) -> bool:
+        """Whether the steps of a metric are those of a role or of a further MLflow run."""
+        first, slash, _ = metric.partition("/")
+        return bool(slash) and first in self.own_counts
+
     @property
     def counts_as_running(self) -> bool:
         """Whether it counts for `max_running` of other jobs: it is placed or runs, or was let into the queue to run."""

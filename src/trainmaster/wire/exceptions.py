@@ -53,7 +53,8 @@ _ALONE = re.compile(
     r"(?:\[[^\]]{0,60}\] )?(?:[Ee]rror|ERROR|FATAL|[Ff]atal(?: error)?): \S|\S{0,200}python[\d.]{0,9}: No module named "
 )
 _HARMLESS = re.compile(  # in a last line: it tells of no error, or of one that the program went on after
-    r"\b(?:[Nn]o|[Ww]ithout|0) errors?\b|\b[Ee]rror rate\b|\b(?:WARN|WARNING|INFO|DEBUG)\b|[Ww]arning:"
+    r"\bpip's dependency resolver\b"
+    r"|\b(?:[Nn]o|[Ww]ithout|0) errors?\b|\b[Ee]rror rate\b|\b(?:WARN|WARNING|INFO|DEBUG)\b|[Ww]arning:"
     r"|\b(?:from scratch|falling back|[Ss]kipping|[Ii]gnoring|[Rr]etrying)\b"
 )
 _TORCHRUN_RANK = re.compile(r"  rank +: (\d{1,9}) \(local_rank")
@@ -141,7 +142,7 @@ def raised(lines: Iterable[str], exit_code: Optional[int] = 1) -> Optional[str]:
     if best is None:
         found = _hydra(texts) or _crash(texts) or _last_words(texts) or _only_error(texts) or ""
     else:
-        found = (_only_error(texts) if is_launcher(best.text) else None) or best.text
+        found = (_only_error(texts) if best.text.endswith("ChildFailedError:") else None) or best.text
     found = found.rstrip(": ")
     if best is not None and len(found) > _SHOWN_MAX:
         found = _short(found, later[:_NEAR])
@@ -197,8 +198,11 @@ def _last_words(texts: List[str]) -> Optional[str]:
 
 def _only_error(texts: List[str]) -> Optional[str]:
     """The only line that begins as an error does. What is buffered may stand after it, as a table on standard output."""
-    told = {text for text in (_RANK.sub("", text, count=1).strip() for text in texts) if _ALONE.match(text)}
-    found = next(iter(told)) if len(told) == 1 else ""
+    plain = [_RANK.sub("", text, count=1).strip() for text in texts]
+    at = [number for number, text in enumerate(plain) if _ALONE.match(text)]
+    found = plain[at[0]] if len({plain[one] for one in at}) == 1 else ""
+    if found and any(_STEPS.search(text) for text in plain[at[0] :]):
+        return None  # it went on
     return found if found and not _MEASURED.search(found) and not _HARMLESS.search(found) else None
 
 

@@ -131,7 +131,7 @@ GRACE_S = 30.0  # from SIGTERM to SIGKILL
 
 SYSTEM = "system/"  # prefix of metrics about the machine, not the training
 
-RUN, MODEL = "run", "model"  # what a prefix of names in the record belongs to
+RUN, MODEL, OWN = "run", "model", "own"  # what a prefix of names in the record belongs to: `OWN` to the job's own run
 METRIC_NAME_MAX = 250  # characters, the limit of trackers
 ARTIFACT_NAME_MAX = 4096  # characters
 

@@ -17,7 +17,6 @@ State = Tuple[Tuple[str, Signature], ...]
 Shape = FrozenSet[Tuple[str, int]]
 _DIGITS = re.compile(r"\d+")
 _NO_LETTERS = re.compile(r"[^a-z]+")
-_LOGS = (".log", ".csv", ".tsv", ".jsonl")
 
 
 class Candidate(NamedTuple):
@@ -161,7 +160,7 @@ def _is_log(name: str) -> bool:
     """Whether programs append to files of this name all the time."""
     if name.endswith(".txt"):
         return "log" in _NO_LETTERS.split(name.lower())  # not `logistic.txt`
-    return name.endswith(_LOGS) or name.startswith("events.out.tfevents.")
+    return name.endswith(".log") or name.startswith("events.out.tfevents.")
 
 
 def _candidate(
@@ -176,8 +175,10 @@ def _candidate(
             if os.path.isdir(place):
                 below, inside = files_below(glob.root, root)
                 appended = [path for path in below if _is_log(os.path.basename(path))]
-                logs += appended if len(appended) < len(below) else []
-                files += [path for path in below if path not in logs]
+                rest = [path for path in below if path not in appended]
+                alone = not any(os.stat(os.path.join(glob.root, path)).st_size for path in rest)
+                files += below if alone else rest
+                logs += [] if alone else appended
                 directories += inside
             elif os.path.isfile(place):
                 files.append(root)

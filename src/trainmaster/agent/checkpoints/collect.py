@@ -55,7 +55,9 @@ class Collector:
         self.matches.note_elsewhere()
         if not launch["in_place"] and launch["attempt"] == 1 and not launch["resume"]:
             return  # a fresh work directory has no checkpoints
-        self._left = find_unstored(launch)
+        from trainmaster.agent.checkpoints.restore_files import retried  # noqa: PLC0415  # loaded by the restore
+
+        self._left = retried(lambda: find_unstored(launch), lambda text: None)
         for candidate in self.matches.candidates():
             if self._is_left(candidate):
                 self.observations.complete_from_before(candidate)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TELL_AFTER_S = 30.0  # an incomplete checkpoint is reported after so long
 _FILES_MAX = 10_000  # of one note
 # Nothing is there, or the program has put something else there: a pipe, a socket, a circular link.
-_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENXIO, errno.ELOOP)
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.ELOOP)
 
 
 class UnstoredCheckpoint:

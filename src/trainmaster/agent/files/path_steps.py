@@ -51,12 +51,11 @@ def step_of(parts: Sequence[str], matched: Sequence[bool]) -> Optional[int]:
 def _of_several(numbers: Sequence[str]) -> str:
     """The step among the numbers after a word for a checkpoint: the last one, as in fairseq's `checkpoint_2_500`.
 
-    A rank may follow it: `state_500_0`, or `state_00000150_00001`, where the step has more digits.
+    A rank may follow it, where both are padded and the step has more digits: `state_00000150_00001`.
     """
     last = numbers[-1]
-    if len(numbers) > 1 and int(last) == 0 and any(map(int, numbers)):
-        return next(one for one in reversed(numbers) if int(one))
-    return max(reversed(numbers), key=len) if len(last) > 1 and last.startswith("0") else last
+    padded = [one for one in numbers if len(one) > 1 and one.startswith("0")]
+    return max(reversed(padded), key=len) if last in padded else last
 
 
 def bounded(digits: Optional[str]) -> Optional[int]:

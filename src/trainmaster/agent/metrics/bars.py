@@ -34,36 +34,38 @@ class Positions:
 
     `for x in tqdm(…): …; bar.set_postfix(loss=…)` draws the values of a step before the bar moves on to it: `0/4 [loss=1.4]`,
     then `1/4 [loss=1.4]`, `1/4 [loss=1.3]`. That shows at the beginning, where nothing has been done. In such a bar, values
-    that change belong to the position that comes next. A fast bar moves by several positions at once: then values change
-    several times before it does, each time for a further step.
+    that change belong to the position that comes next. A fast bar moves by several positions at once, and a step may change
+    its values more than once: how often they changed before the last move tells to which position a change belongs.
     """
 
     def __init__(self) -> None:
         self._total = self._at = self._begun = -1
-        self._draws = 0  # changes of values since the last move
-        self._unit = 1  # positions per change of values
+        self._move = self._per_move = 0  # the last move, and how often values changed before it
+        self._changes = 0  # since then
         self._ahead: Optional[bool] = None  # whether values are drawn before the move; None: no values yet
         self._values = ""  # as text, in which NaN equals itself
-        self._given = -1
+        self._given: Optional[int] = None
 
-    def of(self, bar: Bar, values: Dict[str, float]) -> int:
-        """The position of the values that a bar has now."""
+    def of(self, bar: Bar, values: Dict[str, float]) -> Optional[int]:
+        """The position of the values that a bar has now. None if it is a later one, and it is not known which that is."""
         shown = repr(values)
         if bar.total != self._total or bar.at < self._at:
-            self._total, self._begun, self._unit = bar.total, bar.at, 1
-            self._ahead, self._draws = (False if values else None), 0
+            self._total, self._begun = bar.total, bar.at
+            self._move = self._per_move = self._changes = 0
+            self._ahead = False if values else None
             self._at, self._values, self._given = bar.at, shown, bar.at
             return bar.at
         changed = shown != self._values
         if self._ahead is None and any(value != 0.0 and math.isfinite(value) for value in values.values()):
             self._ahead = bar.at == self._begun
         if bar.at != self._at:
-            self._unit, self._draws = max(1, (bar.at - self._at) // max(1, self._draws)), 0
+            self._move, self._per_move, self._changes = bar.at - self._at, max(1, self._changes), 0
             self._given = bar.at
         self._at, self._values = bar.at, shown
         if self._ahead and changed:
-            self._draws += 1
-            self._given = min(bar.at + self._draws * self._unit, bar.total)
+            self._changes += 1
+            part = math.ceil(self._changes * self._move / self._per_move) if self._move else 0
+            self._given = min(bar.at + part, bar.total) if 0 < part <= self._move else None
         return self._given
 
 

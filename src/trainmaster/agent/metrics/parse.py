@@ -271,7 +271,10 @@ class Parser:
                 values.setdefault(pair.name, pair.value)
         if bar.at == 0:
             values = {name: value for name, value in values.items() if value != 0.0}  # drawn before anything was measured
-        bar.at = self._positions.of(bar, values) if bar.at >= 0 else bar.at
+        at = self._positions.of(bar, values) if bar.at >= 0 else bar.at
+        if at is None:
+            return None
+        bar.at = at
         if len(said) == 1 and said[0].rank == EPOCH and not bar.epochs and bar.at >= 0:
             said.append(Counter("batch", str(bar.at), str(bar.total)))
         if said:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trainmaster.wire.launch import Launch
 
 _REPEATED_MAX = 5  # metrics that are named
+_LATEST = 64  # steps: those of calls that overtake each other are nearer
 _KEPT = 2048  # steps remembered with their times: the last minutes, at any speed
 LONG_S = 60.0  # of steps, after which missing checkpoints are reported
 _ANY_STEP = float("inf")
@@ -158,7 +159,7 @@ class _Calls:
     def __init__(self) -> None:
         self.sdk_steps = False  # the SDK reports steps, which take precedence over others
         self._lead: Optional[str] = None  # the tracker's metric with the highest step: others may count epochs
-        self._highest: dict[tuple[int, str], tuple[int, float]] = {}  # (rank, metric) -> its highest step, and the value there
+        self._latest: dict[tuple[int, str], dict[int, float]] = {}  # (rank, metric) -> its newest steps, with their values
         self._repeated: dict[str, int] = {}  # metric -> first step with which it came again
 
     def leads(self, values: dict[str, float], further: bool) -> bool:
@@ -171,11 +172,14 @@ class _Calls:
         """Whether a metric came with another value for a step that it had reached, and that is news."""
         known = len(self._repeated)
         for name, value in values.items():
-            highest, before = self._highest.get((rank, name), (None, value))
-            if highest is None or step > highest:
-                self._highest[rank, name] = (step, value)
-            elif step < highest or (value != before and value == value):
+            latest = self._latest.setdefault((rank, name), {})
+            before = latest.get(step)
+            another = before is not None and before != value and value == value
+            if another or (len(latest) == _LATEST and step < next(iter(latest))):
                 self._repeated.setdefault(name, step)
+            latest[step] = value
+            if len(latest) > _LATEST:
+                del latest[next(iter(latest))]
         return len(self._repeated) > known
 
     def told_repeats(self) -> str:

@@ -27,10 +27,15 @@ class Prefixes:
         """The params or tags that earlier attempts logged for the job's own run."""
         return {name: value for name, value in self._values[kind].items() if self.earlier.get(_first(name)) != RUN}
 
-    def use(self, names: Iterable[str]) -> list[str]:
-        """The job's own run logs these names. Returns new ones that look as if a further run had logged them."""
+    def own(self, names: Iterable[str]) -> set[str]:
+        """The job's own run logs these names. Returns the prefixes that are its own from now on."""
+        news = {_first(name) for name in names if "/" in name} - self.taken
+        self.taken |= news
+        return news
+
+    def clashes(self, names: Iterable[str]) -> list[str]:
+        """New ones of these names of the job's own run that look as if a further run had logged them."""
         below = [name for name in names if "/" in name]
-        self.taken.update(map(_first, below))
         news = [name for name in below if _first(name) in self._begun and name not in self._clashed]
         self._clashed.update(news)
         return news

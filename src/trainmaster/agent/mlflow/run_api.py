@@ -17,7 +17,7 @@ from trainmaster.agent.mlflow.prefixes import Prefixes
 from trainmaster.agent.mlflow.run import Params, Run, view
 from trainmaster.agent.mlflow.run_metrics import shown_point
 from trainmaster.agent.mlflow.search import RUN_ATTRIBUTES, SearchError, matching
-from trainmaster.wire.names import MODEL, RUN
+from trainmaster.wire.names import MODEL, OWN, RUN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Runs:
         """A file is complete at `place` and is to be kept as `name`."""
         with self._lock:
             self._models.taken.add(name.partition("/")[0])
-            self._prefixes.taken.add(name.partition("/")[0])
+            self._told.extend(("prefix", first, OWN) for first in self._prefixes.own([name]))
         self._told.append(("artifact", place, name))
 
     def _logged_models(self, method: str, name: str, body: Body, now_ms: int) -> Body:
@@ -268,11 +268,12 @@ class Runs:
     def _use(self, run: Run, names: Iterable[str]) -> None:
         """A run logs these names, which are no longer free for further runs."""
         if run is self._main:
-            self._told.extend(("clash", name) for name in self._prefixes.use(names))
+            names = list(names)
+            self._told.extend(("prefix", name, OWN) for name in sorted(self._prefixes.own(names)))
+            self._told.extend(("clash", name) for name in self._prefixes.clashes(names))
 
     def _metrics(self, run: Run, given: list[Body]) -> None:
         run.params.presumed = False
-        self._use(run, (str(metric["key"]) for metric in given))
         steps: dict[int, dict[str, float]] = {}
         named = set()
         for metric in given:
@@ -286,6 +287,7 @@ class Runs:
             if step != 0:
                 named.add(step)
             steps.setdefault(point[0], {})[run.prefix + name] = value
+        self._use(run, [str(metric["key"]) for metric in given])
         for step, values in steps.items():
             self._told.append(("point", step, values, run is self._main, step in named))
 
@@ -293,8 +295,8 @@ class Runs:
         if run.params.refute(given):
             self._part(run)
         run.params.presumed = run.params.presumed and not given
-        self._use(run, map(fields.key, given))
         self._told.extend(("param", run.prefix + name, value) for name, value in run.params.log(given).items())
+        self._use(run, map(fields.key, given))
         for name in map(fields.key, given):
             differing = run.params.contradicted(name)
             if differing is not None:

@@ -265,7 +265,7 @@ def is_lost(job: dict[str, Any], name: str, step: float, attempt: int) -> bool:
     """Whether a later attempt began at this step or before it, so that no model has what was measured. `job`: its detail."""
     newest = job["metrics"].get(name)
     stepless = newest is not None and newest["step"] is None
-    if stepless or name.startswith("system/") or name.partition("/")[0] in job.get("own_counts", ()):
+    if stepless or name.startswith("system/") or ("/" in name and name.partition("/")[0] in job.get("own_counts", ())):
         return False
     return any(attempt < later and step >= begin for later, begin in job.get("lost_work", ()))
 

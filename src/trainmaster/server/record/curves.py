@@ -37,7 +37,7 @@ class Curves:
 
     def lost_of(self, job: Job, name: str) -> LostWork:
         """The lost work of a job as it concerns one metric."""
-        if job.attempt is None or job.attempt.number == 1 or name.partition("/")[0] in job.own_counts:
+        if job.attempt is None or job.attempt.number == 1 or job.counts_apart(name):
             return ()
         if job.id not in self._lost:
             self._lost[job.id] = resumption.lost_work(all_attempts(job, self._events.attempts(job.id)))

@@ -250,8 +250,7 @@ def checkpoint_view(checkpoint: Checkpoint) -> View:
 def last_step(job: Job, points: Points) -> int | None:
     """The newest step that was reported."""
     # Trackers use step 0 for values without a step, so a step 0 after others (such as a final accuracy) is no restart.
-    beside = job.own_counts
-    told = [point for name, point in points.items() if not beside or name.partition("/")[0] not in beside]
+    told = [point for name, point in points.items() if not job.counts_apart(name)]
     newest = max(((bool(step), time_s, step) for step, _, time_s in told if step is not None), default=None)
     if newest is not None:
         return newest[2]
