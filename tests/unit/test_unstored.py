@@ -175,7 +175,7 @@ def test_one_that_cannot_be_read_is_not_given_up(tmp_path: Path, what: str, time
         if times == 1:
             restored, left[0] = restore(orders, tell=told.append).id, 1
             Collector(orders).prime()
-            assert (restored, told[0].partition("'")[0]) == ("work:out/ck-20", f"retries to restore its checkpoint: [Errno 116] Stale file handle: ")
+            assert (restored, told[0].partition("'")[0]) == ("work:out/ck-20", "retries to restore its checkpoint: [Errno 116] Stale file handle: ")
         else:
             with pytest.raises(OSError, match="Stale file handle"):
                 restore(orders)
