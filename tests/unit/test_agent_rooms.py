@@ -182,6 +182,15 @@ def test_reports_stay_until_acknowledged(tmp_path: Path) -> None:
     assert (outbox.empty, (tmp_path / "spool.jsonl").exists()) == (True, False)
 
 
+def test_a_pipe_in_place_of_the_reports_holds_up_nobody(tmp_path: Path) -> None:
+    """The thread that opened it waited for a reader with the lock in its hands: the agent wrote no exit record."""
+    os.mkfifo(tmp_path / "spool.jsonl")
+    outbox = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl"))
+    outbox.report("staged", id="0001-s1")
+    outbox.spool()
+    assert outbox.durable == 0
+
+
 def test_what_says_that_something_is_durable_is_so_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R11: in whatever state the server is; the agent may be killed before it was sent, or while a request hangs."""
     synced: list[str] = []

@@ -259,11 +259,11 @@ def test_a_note_stays_until_its_report_is_on_the_disk_or_acknowledged(tmp_path: 
     (fields,) = [fields for kind, fields in it.results if kind == "staged"]
     spool.mkdir()  # nothing can be written there
     it.reported("staged", outbox.reports("staged", [fields]))
-    it.durable(outbox.durable)
+    it.settle(lambda: outbox.durable)
     assert (outbox.durable, note.exists()) == (0, True)
     spool.rmdir()
     outbox.spool()
-    it.durable(outbox.durable)
+    it.settle(lambda: outbox.durable)
     assert (outbox.durable, note.exists()) == (1, False)
 
 

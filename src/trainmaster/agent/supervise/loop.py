@@ -170,7 +170,7 @@ class Attempt:
             reports = self._outbox.reports(kind, many)
             ends[kind] += reports
             self._store_worker.reported(kind, reports)
-        self._store_worker.durable(self._outbox.durable)
+        self._store_worker.settle(lambda: self._outbox.durable)
 
     def _wait_for_peers(self) -> None:
         """Wait while other nodes of the gang may write into the shared directory, which only node 0 scans."""

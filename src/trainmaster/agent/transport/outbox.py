@@ -169,7 +169,8 @@ class Outbox:
 
 def _append(path: str, data: bytes, new: bool) -> None:
     """Append all of `data` durably, or nothing: a torn line would corrupt the line after it. Raises: OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    # Not blocking: a program may have put a pipe there, and the thread that waits for it would hold the lock.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     try:
         size = os.fstat(descriptor).st_size
         try:
