@@ -115,7 +115,11 @@ def test_after_a_restart_a_further_run_takes_no_name_of_the_jobs_own_values() ->
     first.runs.uploaded("/x", "plots/a.png")
     own = {what[1]: what[2] for what in first.told() if what[0] == "prefix"}
     assert own == {"val": "own", "plots": "own"}
-    again = Script(500, prefixes=own)
+    again = Script(500, prefixes={**own, "model": "own"})
+    made = again.ok("POST", "logged-models", experiment_id="7", name="model", source_run_id=ID)["model"]["info"]
+    place = again.runs.artifact_name(f"7/models/{made['model_id']}/artifacts/MLmodel")
+    assert place == "model/MLmodel", "the first attempt logged parameters `model/…`, and no model"
+    again.told()
     again.ok("GET", "runs/get", run_id=ID)
     for name in own:
         again.ok("POST", "runs/create", run_name=name, tags=[{"key": "mlflow.parentRunId", "value": ID}])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.wire.names import RUN, SYSTEM
+from trainmaster.wire.names import MODEL, RUN, SYSTEM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ class Prefixes:
     def of_main(self, kind: str) -> dict[str, str]:
         """The params or tags that earlier attempts logged for the job's own run."""
         return {name: value for name, value in self._values[kind].items() if self.earlier.get(_first(name)) != RUN}
+
+    def places(self) -> set[str]:
+        """The directories of the runs and models of earlier attempts. A parameter `model/depth` is no model."""
+        return {name for name, kind in self.earlier.items() if kind in (RUN, MODEL)}
 
     def own(self, names: Iterable[str]) -> set[str]:
         """The job's own run logs these names. Returns the prefixes that are its own from now on."""

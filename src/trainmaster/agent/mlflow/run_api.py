@@ -47,7 +47,7 @@ class Runs:
         self._main.tags = {_NAME_TAG: identity["name"], **self._prefixes.of_main("tags")}
         self._runs = {self._main.id: self._main}
         self._taken = False  # whether the script has requested the job's run
-        self._models = Models(identity["experiment_id"], set(self._prefixes.earlier))
+        self._models = Models(identity["experiment_id"], self._prefixes.places())
         self._answers: dict[tuple[str, str], Callable[[Body, int], Body]] = {
             ("GET", "runs/get"): self._get,
             ("POST", "runs/create"): self._create,
