@@ -21,12 +21,12 @@ import pytest  # noqa: E402
 from effort import set_hypothesis  # noqa: E402
 
 from trainmaster import troubles  # noqa: E402
-from trainmaster.client.origin import WELL_KNOWN  # noqa: E402
+from trainmaster.client.origin import WELL_KNOWN, matching  # noqa: E402
 
 set_hypothesis()
 
 # A submit names those that are set and stay behind: what it says must not depend on the machine of the tests.
-for name in (*WELL_KNOWN, "CUDA_VISIBLE_DEVICES"):
+for name in (*(name for one in WELL_KNOWN for name in matching(one, os.environ)), "CUDA_VISIBLE_DEVICES"):
     os.environ.pop(name, None)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from control_server import Server
 
+from trainmaster.agent.metrics.system_metrics import of_device
 from trainmaster.engines.simulated.scripts import Script, always
 from trainmaster.home import Home
 from trainmaster.model.commands import CancelJob
@@ -43,14 +44,16 @@ def test_use_now_and_in_the_last_hour(tmp_path: Path, nodes: int) -> None:
         server.tick(600.0)
         for index, share in enumerate(attempt.allocation.shares):
             for n, device in enumerate(share.devices):
-                name = f"system/gpu{device}_utilization_percent"
-                value = 10.0 * at + n + 5 * index
-                points.append(MetricPoint("train-1", 1, 2 * index, None, name, value, server.clock.time_s))
+                read = {"index": device, "utilization_percent": 10 * at + n + 5 * index, "memory_used_bytes": at << 30}
+                for name, value in of_device(read).items():  # as the agent names them
+                    points.append(MetricPoint("train-1", 1, 2 * index, None, f"system/{name}", value, server.clock.time_s))
     metrics.write(points, [])
     seen = gpus(server, metrics)
     assert seen == {
         place: (["train-1"], 50.0 + n % 2 + 5 * (n // 2), 1.0, 25.0 + n % 2 + 5 * (n // 2)) for n, place in enumerate(places)
     }
+    told = listed(server.events.nodes(), used(server.events, metrics, server.clock.time_s, HOUR_S), server.clock.time_s, HOUR_S)
+    assert {one["memory_bytes"] for one in told if one["held"]} == {5 << 30}
     server.ask(CancelJob("train-1", "ann"))
     while not server.job().state.ended:
         server.tick()

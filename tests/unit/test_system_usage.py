@@ -1,8 +1,13 @@
 """The resource usage of a job, in one line of `tm show`."""
 
+import math
+from pathlib import Path
 from typing import Any
 
 from trainmaster.cli.render.system_usage import line
+from trainmaster.ports.metric_store import MetricPoint
+from trainmaster.server.views.resources import system_view
+from trainmaster.store.metrics.points import SqlMetricStore
 
 
 def told(**values: float | None) -> dict[str, Any]:
@@ -20,3 +25,24 @@ def test_everything() -> None:
         disk_read_bytes_per_s=0.0, disk_written_bytes_per_s=1.2e6, network_received_bytes_per_s=0.0, network_sent_bytes_per_s=0.0,
     )  # fmt: skip
     assert line(system) == "CPU 97 %, memory 512 MiB, GPU 2 5 % 2 GiB, GPU 10 80 %, disk 0 B/s read, 1.2 MB/s written"
+
+
+def test_of_an_ended_job_the_mean_and_the_highest_memory() -> None:
+    system = told(cpu_percent=1.0, memory_bytes=1.0, gpu0_percent=0.0, gpu0_memory_bytes=2.0)
+    averages = {
+        "system/cpu_percent": (70.4, 99.0), "system/memory_bytes": (5.0, 2.0**30),
+        "system/gpu0_percent": (63.0, 100.0), "system/gpu0_memory_bytes": (7.0, 1.5 * 2**30),
+    }  # fmt: skip
+    assert line(system_view(system, averages)) == "CPU 70 %, memory 1 GiB, GPU 0 63 % 1.5 GiB (means; memory at its highest)"
+    assert line(system_view(system, {})) == "CPU 1 %, memory 1 B, GPU 0 0 % 2 B"
+
+
+def test_averages_of_the_lowest_rank(tmp_path: Path) -> None:
+    metrics = SqlMetricStore(tmp_path / "metrics.db")
+    names = ("system/a", "system/a_b", "systems", "loss")
+    points = [
+        MetricPoint("j-1", 1, rank, None, name, 10.0 * at + rank, float(at)) for at in range(4) for rank in (2, 4) for name in names
+    ]
+    metrics.write([*points, MetricPoint("j-1", 1, 2, None, "system/a", math.nan, 9.0)], [])
+    assert metrics.averages("j-1", "system/") == {"system/a": (17.0, 32.0), "system/a_b": (17.0, 32.0)}
+    assert metrics.averages("j-2", "system/") == {}

@@ -12,7 +12,8 @@ from trainmaster.errors import UsageError
 from trainmaster.home import account_name
 
 RECORDED = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TZ")
-WELL_KNOWN = (  # read by the libraries of many training programs; the ones that decide most come first
+# Read by the libraries of many training programs; the ones that decide most come first. `*`: all that begin so.
+WELL_KNOWN = (
     "HF_HOME", "HF_TOKEN", "WANDB_API_KEY", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE",
     "HF_ENDPOINT", "HUGGING_FACE_HUB_TOKEN", "TRANSFORMERS_CACHE", "TRANSFORMERS_OFFLINE", "WANDB_PROJECT", "WANDB_ENTITY",
     "WANDB_MODE", "WANDB_DIR", "WANDB_BASE_URL", "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD",
@@ -20,9 +21,10 @@ WELL_KNOWN = (  # read by the libraries of many training programs; the ones that
     "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "KAGGLE_USERNAME", "KAGGLE_KEY",
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION",
     "AWS_ENDPOINT_URL", "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_STORAGE_CONNECTION_STRING",
+    "OMPI_MCA_*", "PMIX_MCA_*", "I_MPI_*", "MPICH_*", "UCX_*",
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-    "CUDA_HOME", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE",
-    "NCCL_P2P_DISABLE", "GLOO_SOCKET_IFNAME", "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "XLA_FLAGS", "JAX_PLATFORMS",
+    "CUDA_HOME", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "NCCL_*", "GLOO_SOCKET_IFNAME",
+    "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "XLA_FLAGS", "JAX_PLATFORMS",
     "XLA_PYTHON_CLIENT_PREALLOCATE",
     "KERAS_BACKEND", "KERAS_HOME", "TFDS_DATA_DIR", "TF_CPP_MIN_LOG_LEVEL", "NLTK_DATA", "PYTHONHASHSEED",
     "XDG_CACHE_HOME", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE",
@@ -78,7 +80,8 @@ def staying(spec: Mapping[str, Any], environment: Mapping[str, str] | None = Non
     environment = os.environ if environment is None else environment
     section = spec.get("environment")
     given = section.get("variables") if isinstance(section, Mapping) else None
-    names = [name for name in WELL_KNOWN if environment.get(name) and name not in (given or ())]
+    known = (name for pattern in WELL_KNOWN for name in matching(pattern, environment))
+    names = [name for name in known if environment.get(name) and name not in (given or ())]
     told = []
     if len(names) == 1:
         told.append(f"{names[0]} stays here: --env {names[0]} takes it along")
@@ -89,6 +92,12 @@ def staying(spec: Mapping[str, Any], environment: Mapping[str, str] | None = Non
     if environment.get("CUDA_VISIBLE_DEVICES"):  # a job cannot take it along
         told.append("CUDA_VISIBLE_DEVICES stays here: the job sees the GPUs that it asks for (--gpus)")
     return told
+
+
+def matching(pattern: str, environment: Mapping[str, str]) -> list[str]:
+    """The names that an entry of `WELL_KNOWN` means."""
+    begin, star, _ = pattern.partition("*")
+    return sorted(name for name in environment if name.startswith(begin)) if star else [pattern]
 
 
 def wanted(spec: Mapping[str, Any], lines: list[str], environment: Mapping[str, str] | None = None) -> str:

@@ -130,6 +130,7 @@ LAST_LINES = 20  # kept per rank for `show`
 GRACE_S = 30.0  # from SIGTERM to SIGKILL
 
 SYSTEM = "system/"  # prefix of metrics about the machine, not the training
+GPU_PERCENT, GPU_MEMORY = "percent", "memory_bytes"  # of the device with the index n: SYSTEM + "gpun_" + one of these
 
 RUN, MODEL, OWN = "run", "model", "own"  # what a prefix of names in the record belongs to: `OWN` to the job's own run
 METRIC_NAME_MAX = 250  # characters, the limit of trackers

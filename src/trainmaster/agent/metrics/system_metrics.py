@@ -64,7 +64,7 @@ class System:
             **traffic.since(before, took_s),
         }
         for device in self._devices.read():
-            values.update(_device(device))
+            values.update(of_device(device))
         return {names.SYSTEM + name: value for name, value in values.items()}
 
 
@@ -105,7 +105,7 @@ def _network() -> tuple[int, int]:
     return received, sent
 
 
-def _device(device: dict[str, Any]) -> dict[str, float]:
-    """The values that one accelerator reports."""
-    told = {"percent": "utilization_percent", "memory_bytes": "memory_used_bytes", "celsius": "temperature_celsius"}
+def of_device(device: dict[str, Any]) -> dict[str, float]:
+    """The values that one accelerator reports (an entry of `Devices.read`), by name without the prefix `system/`."""
+    told = {names.GPU_PERCENT: "utilization_percent", names.GPU_MEMORY: "memory_used_bytes", "celsius": "temperature_celsius"}
     return {f"gpu{device['index']}_{name}": float(device[key]) for name, key in told.items() if key in device}

@@ -1,4 +1,4 @@
-"""One line about a job's resource use: the last system metrics of its first node. Pure."""
+"""One line about a job's resource use: the system metrics of its first node. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -10,8 +10,13 @@ _GPU = re.compile(r"gpu(\d+)_percent\Z")
 
 
 def line(system: Mapping[str, Any]) -> str:
-    """`CPU 97 %, memory 512 MiB, GPU 0 85 % of 3.2 GiB, disk 0 B/s read 1.2 MB/s written, …`; empty without metrics."""
-    told = {name: point["value"] for name, point in system.items() if not isinstance(point["value"], str | None)}
+    """`CPU 97 %, memory 512 MiB, GPU 0 85 % 3.2 GiB, disk 0 B/s read, 1.2 MB/s written, …`; empty without metrics.
+
+    The last values of a live job; of one that has ended, the highest of its memory and the mean of everything else.
+    """
+    ended = any("mean" in point for point in system.values())
+    values = {name: _value(name, point) if ended else point["value"] for name, point in system.items()}
+    told = {name: value for name, value in values.items() if not isinstance(value, str | None)}
     parts = []
     if "cpu_percent" in told:
         parts.append(f"CPU {told['cpu_percent']:.0f} %")
@@ -25,4 +30,8 @@ def line(system: Mapping[str, Any]) -> str:
         one, other = (told.get(f"{name}_{way}_bytes_per_s") for way in (first, second))
         if one is not None and other is not None and one + other >= 1:
             parts.append(f"{name} {human.size(one)}/s {first}, {human.size(other)}/s {second}")
-    return ", ".join(parts)
+    return ", ".join(parts) + (" (means; memory at its highest)" if ended and parts else "")
+
+
+def _value(name: str, point: Mapping[str, Any]) -> Any:
+    return point.get("highest" if name.endswith("memory_bytes") else "mean", point["value"])

@@ -16,7 +16,7 @@ from trainmaster.server.http import bodies
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import EventReader, VersionedMetrics
 from trainmaster.server.schemas import described
-from trainmaster.wire.names import SYSTEM
+from trainmaster.wire.names import GPU_MEMORY, GPU_PERCENT, SYSTEM
 
 router = APIRouter(tags=["nodes"])
 
@@ -99,8 +99,8 @@ def used(events: EventReader, metrics: VersionedMetrics, now_s: float, period_s:
         if charge.until_ms is None:
             use.users.append({"job": charge.job, "member": charge.payer.member, "share": one.share})
         begun_s = max(since_s, charge.from_ms / 1000)
-        for kind, samples in (("utilization_percent", use.samples), ("memory_used_bytes", use.memory)):
-            name = f"{SYSTEM}gpu{one.device}_{kind}"
+        for measured, samples in ((GPU_PERCENT, use.samples), (GPU_MEMORY, use.memory)):
+            name = f"{SYSTEM}gpu{one.device}_{measured}"
             newest = metrics.recent(charge.job, name, one.rank, _SAMPLES_MAX)
             samples += [(time_s, value) for time_s, value in newest if begun_s < time_s <= until_s]
     return found

@@ -1,4 +1,4 @@
-"""Checks jobs against the cluster configuration: class and pool, the right to be urgent, what means nothing there."""
+"""Checks jobs against the cluster configuration: class and pool, the right to be urgent, what a submitter should know."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,12 +60,21 @@ def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
     return UsageError(f"there is no {what} {name!r} here; {known}", _READ)
 
 
-def meaningless(api: Runtime, spec: JobSpec) -> list[str]:
-    """Notes on what is in a spec and has no effect here, though the job may start: most of it may be misspelled."""
+def remarks(api: Runtime, spec: JobSpec) -> list[str]:
+    """Notes on what has no effect here, though the job may start (most of it may be misspelled), and on unused GPUs."""
     found = _nowhere(api, spec, api.recorded.rules())
     if found:
         found = _nowhere(api, spec, present(api))  # the labels may have changed a moment ago
-    return [*_unconfigured(api, spec.project), *found, *_unmailed(api, spec)]
+    return [*_unconfigured(api, spec.project), *found, *_unmailed(api, spec), *without_gpus(api.recorded.nodes(), spec)]
+
+
+def without_gpus(nodes: Sequence[Node], spec: JobSpec) -> list[str]:
+    """A note if each node has GPUs and the job requests none: the program sees none, and may train on the CPU unnoticed."""
+    requested = spec.resources.devices or any(role.resources.devices for role in spec.roles.values())
+    up = [node for node in nodes if node.state is NodeState.UP]
+    if requested or not up or not all(any(not one.stand_in for one in node.devices) for node in up):
+        return []
+    return ["it requests no GPU and so sees none, although there are some here: --gpus 1"]
 
 
 def _unmailed(api: Runtime, spec: JobSpec) -> list[str]:

@@ -50,6 +50,7 @@ from trainmaster.server.views import event_text, resources
 from trainmaster.server.views.lookup import FoundJob, find, page
 from trainmaster.server.views.silent_agents import silent_agents
 from trainmaster.spec.mapping import to_file
+from trainmaster.wire.names import SYSTEM
 
 router = APIRouter(tags=["jobs"])
 
@@ -170,6 +171,8 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     nodes = dict.fromkeys(share.node for attempt in attempts for share in attempt.allocation.shares)
     work = [job.origin.directory] if job.code.in_place else [str(home.work(job.id, node)) for node in nodes]
     (detail,) = _stepped(api, [resources.job_detail(job, attempts, points, found.reason, work)])
+    averages = api.services.metrics.averages(job.id, SYSTEM) if job.state.ended else {}
+    system = resources.system_view(detail["system"], averages)
     kept = kept_by(api, job)
     children, runs = api.services.events.children(job.id), {"runs": api.services.runs(job.id)}
     troubles = [*detail["troubles"], *silent_agents(api, job)]
@@ -178,7 +181,7 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     begins = [list(one) for one in resumption.lost_work(resources.all_attempts(job, attempts))]
     lost_work = {"lost_metrics": lost, "lost_work": begins, "own_counts": sorted(job.own_counts)}
     bad = diverged(api.services.metrics, job.id, points)
-    told = {"notes": notes, "troubles": troubles, "diverged": bad, "children": children}
+    told = {"notes": notes, "troubles": troubles, "diverged": bad, "children": children, "system": system}
     return bodies.Json({**detail, **kept, **told, **lost_work, **runs})
 
 

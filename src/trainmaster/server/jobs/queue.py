@@ -28,7 +28,7 @@ from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NUMBER_MAX, Text
 from trainmaster.server.http.unchanged import path_and_query
 from trainmaster.server.jobs import forecasting, start_waits
-from trainmaster.server.jobs.admission import delayed_by, meaningless, present
+from trainmaster.server.jobs.admission import delayed_by, present, remarks
 from trainmaster.server.jobs.start_estimates import StartEstimates, estimates_of
 from trainmaster.server.jobs.submit import ONE, row_of, ruled_out
 from trainmaster.server.runtime import runtime
@@ -197,7 +197,7 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
     if job.state is State.HELD:
         held = f"it would be held: {start_waits.outlook(api, job) if job.blocked and not job.hold else job.reason}"
         nothing: View = dict.fromkeys(("placement", "position", "eta_s", "cost"))
-        found: View = {**nothing, "reason": held, "delays": [], "notes": meaningless(api, job.spec)}
+        found: View = {**nothing, "reason": held, "delays": [], "notes": remarks(api, job.spec)}
     else:
         seen = snapshot(api, (job,))
         policy = chosen(seen.rules)
@@ -223,7 +223,7 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
             "eta_s": forecasting.waits_view(waits, known),
             "cost": forecasting.cost(seen, policy, known.lifetimes, mine),
             "delays": forecasting.delays(seen, policy, known.lifetimes, mine),
-            "notes": [*meaningless(api, job.spec), *_lonely(seen, mine)],
+            "notes": [*remarks(api, job.spec), *_lonely(seen, mine)],
         }  # fmt: skip
     code = {"files": job.code.files, "bytes": job.code.bytes}
     return {**found, "spec": to_mapping(redaction.shown(job.spec)), "code": code}

@@ -23,7 +23,7 @@ from trainmaster.scheduling.task import Owner, kind_of
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import digest, idempotency_key, request_digest
 from trainmaster.server.http.parameters import JOBS_MAX, LONG_MAX
-from trainmaster.server.jobs.admission import meaningless, obeyed, urgency
+from trainmaster.server.jobs.admission import obeyed, remarks, urgency
 from trainmaster.server.jobs.data_versions import data_versions
 from trainmaster.server.jobs.start_waits import conditions
 from trainmaster.server.record.provenance import check_diff
@@ -218,7 +218,7 @@ def notes(api: runtime.Runtime, row: NewRow) -> list[str]:
     begin_s = row.command.start.begin_s if row.command.start is not None else None
     past = begin_s is not None and begin_s < row.received_s - _PAST_S
     late = ["the time before which it may not start is past: it starts as soon as it can"] if past else []
-    return [*meaningless(api, row.command.spec), *late, *never]
+    return [*remarks(api, row.command.spec), *late, *never]
 
 
 def ruled_out(api: runtime.Runtime, row: NewRow) -> str | None:

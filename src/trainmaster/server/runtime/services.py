@@ -46,6 +46,10 @@ class VersionedMetrics(MetricStore, Versioned, Protocol):
         """(time_s, value) of the newest points of a metric without steps, of one rank. NaN is left out."""
         ...
 
+    def averages(self, job: str, prefix: str) -> dict[str, tuple[float, float]]:
+        """(mean, highest value) of the metrics without steps whose names have this prefix, of the lowest rank that has them."""
+        ...
+
 
 class EventReader(EventStore, JobIndex, Versioned, Protocol):
     """The event store as the api sees it: read only."""

@@ -233,7 +233,9 @@ class JobDetail(JobSummary):
     lost_work: list[list[int]] = Field(description="[attempt, step]: earlier work from that step on is lost")
     own_counts: list[str] = Field(description="first parts of metric names whose steps are not the training's: no lost work")
     lost_metrics: list[str] = Field(description="metrics that only lost work has measured: they have points, and no value here")
-    system: dict[str, Any] = Field(description="resource use of its first node: name -> {step, value, time_s}")
+    system: dict[str, Any] = Field(
+        description="resource use of its first node: name -> {step, value, time_s}, with mean and highest once it has ended"
+    )
     unread_params: list[str] = Field(description="parameters that are only recorded: its program does not read them")
     logged: dict[str, dict[str, str]] = Field(description="params and tags that the program logged through mlflow")
     runs: dict[str, str] = Field(description="its pages in the trackers it is mirrored to: tracker -> URL")

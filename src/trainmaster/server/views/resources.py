@@ -139,6 +139,12 @@ def job_detail(job: Job, attempts: Sequence[Attempt], points: Points, reason: st
     }
 
 
+def system_view(system: View, averages: Mapping[str, tuple[float, float]]) -> View:
+    """`system` of `job_detail` with (mean, highest value) of what `averages` has, by the name of the metric."""
+    summed = {name[len(SYSTEM) :]: {"mean": mean, "highest": highest} for name, (mean, highest) in averages.items()}
+    return {name: {**point, **summed.get(name, {})} for name, point in system.items()}
+
+
 def trouble_views(job: Job) -> list[View]:
     """The job's warnings; `node` is null for those from control."""
     return [

@@ -187,6 +187,19 @@ class SqlMetricStore(Thinner):
         return [(time_s, value) for time_s, value in rows if value is not None]
 
     @_surviving
+    def averages(self, job: str, prefix: str) -> dict[str, tuple[float, float]]:
+        """(mean, highest value) of the metrics without steps whose names have this prefix, of the lowest rank that has them.
+
+        NaN is left out. Linear in the points of these series.
+        """
+        columns = _series.c.name, func.avg(_unstepped.c.value), func.max(_unstepped.c.value)
+        query = select(*columns).join(_unstepped, _unstepped.c.series == _series.c.id)
+        query = query.where(_series.c.job == job, _series.c.name.startswith(prefix, autoescape=True))
+        with self._database.reading() as connection:
+            rows = connection.execute(query.group_by(_series.c.name, _series.c.rank).order_by(_series.c.rank.desc())).all()
+        return {name: (mean, highest) for name, mean, highest in rows if mean is not None}
+
+    @_surviving
     def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int | None, float, float] | None:
         """See the port. Linear in the points of the series."""
         with self._database.reading() as connection:
