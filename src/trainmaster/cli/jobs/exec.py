@@ -3,6 +3,7 @@
 import _thread
 import base64
 import os
+import signal
 import sys
 import threading
 import time
@@ -72,9 +73,11 @@ def _in_terminal(session: Session, job: str, what: Row) -> int:
     terminal = Terminal()
     if session.out.json or not terminal.usable:
         raise UsageError("standard input and output are not both a terminal", "without one: tm exec -i JOB -- COMMAND")
-    begun = session.client(start=True).exec_begin(job, {**what, "terminal": terminal.size()})
-    with terminal.raw(lambda: _resize(session, begun, terminal)):
-        over = _follow(session, session.client(), begun, Escape())
+    client = session.client(start=True)
+    with _HeldInterrupt() as held:
+        begun = client.exec_begin(job, {**what, "terminal": terminal.size()})
+        with terminal.raw(lambda: _resize(session, begun, terminal)):
+            over = _follow(session, client, begun, Escape(), held)
     return _result(session, begun, over)
 
 
@@ -86,17 +89,57 @@ def _resize(session: Session, begun: Row, terminal: Terminal) -> None:
 
 def _run(session: Session, client: Client, job: str, what: Row) -> int:
     """Run one command to its end; returns its exit code."""
-    begun = client.exec_begin(job, what)
-    return _result(session, begun, _follow(session, client, begun, _AsTyped() if what.get("stdin") else None))
+    with _HeldInterrupt() as held:
+        begun = client.exec_begin(job, what)
+        over = _follow(session, client, begun, _AsTyped() if what.get("stdin") else None, held)
+    return _result(session, begun, over)
 
 
-def _follow(session: Session, client: Client, begun: Row, typed: "_AsTyped | Escape | None") -> Row | None:
+class _HeldInterrupt:
+    """Holds back Ctrl-C from the request for a command until its id is known: without it, nobody could end the command.
+
+    A second Ctrl-C is not held back.
+    """
+
+    def __init__(self) -> None:
+        self._pressed = False
+        self._before: Any = None
+
+    def __enter__(self) -> "_HeldInterrupt":
+        self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def release(self) -> None:
+        """Hold nothing back from now on. Idempotent. Raises: KeyboardInterrupt if Ctrl-C was pressed."""
+        self._restore()
+        if self._pressed:
+            self._pressed = False
+            raise KeyboardInterrupt
+
+    def _restore(self) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
+
+    def _press(self, *_: object) -> None:
+        if self._pressed:
+            raise KeyboardInterrupt
+        self._pressed = True
+
+
+def _follow(
+    session: Session, client: Client, begun: Row, typed: "_AsTyped | Escape | None", held: _HeldInterrupt
+) -> Row | None:
     """Show the output of a command to its end, and forward what is typed. Returns how it ended; None after Ctrl-C."""
     if typed is not None:
         threading.Thread(target=_type, args=(session, begun, typed), daemon=True).start()
     cursor, interrupted_s = 0, None
     while True:
         try:
+            held.release()
             page = client.exec_output(begun["job"], begun["id"], cursor)
             cursor = page["cursor"]
             for chunk in page["chunks"]:
