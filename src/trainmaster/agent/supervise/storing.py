@@ -84,7 +84,7 @@ class StoreWorker:
             self._reported += reports
 
     def settle(self, durable: Callable[[], int]) -> None:
-        """`durable`: up to which number reports are. It waits for whoever writes them, so it is asked only if it matters."""
+        """`durable`: up to which number reports are. It waits for their writer, so it is asked only if it matters."""
         number = durable() if self._reported else 0
         while self._reported and self._reported[0]["n"] <= number:
             self._scans.reported(self._reported.popleft()["id"])
