@@ -111,6 +111,12 @@ def test_a_comparison_and_a_reproduction_list_them() -> None:
     ]
 
 
+def test_a_reproduction_says_how_often_it_was_interrupted() -> None:
+    attempt = builders.attempt(3)
+    told = "course: a-1 was interrupted 2 times; this job is only if something breaks, or if it has to make room"
+    assert told in list(_unequal_job(replace(made("python t.py"), attempt=attempt, evictions=2), None))
+
+
 def test_many_paths_are_bounded() -> None:
     told = not_compared([made(" ".join(["python t.py", *(f"/d/{number}" for number in range(30))]))])
     assert len(told) == 11

@@ -57,6 +57,7 @@ def test_use_now_and_in_the_last_hour(tmp_path: Path, nodes: int) -> None:
     server.ask(CancelJob("train-1", "ann"))
     while not server.job().state.ended:
         server.tick()
+    assert {one for _, one, *_ in gpus(server, metrics).values()} == {None}  # what it used is not used now
     server.tick(1800.0)
     later = gpus(server, metrics)
     assert {place: (jobs, now, held) for place, (jobs, now, held, _) in later.items()} == dict.fromkeys(places, ([], None, 0.5))

@@ -312,7 +312,7 @@ def test_what_other_ranks_log_elsewhere_is_told(tmp_path: Path) -> None:
     orders = launch(tmp_path, run=IDENTITY, ranks=2)
     assert logged_elsewhere(orders, 0.0) == ""
     write(tmp_path / "work" / "mlflow.db", b"x")
-    assert logged_elsewhere(orders, 0.0).startswith("ranks other than rank 0 logged through mlflow into mlflow.db of the work directory")
+    assert logged_elsewhere(orders, 0.0).startswith("mlflow wrote into mlflow.db of the work directory, which is not in this record")
     assert [logged_elsewhere({**orders, **other}, 0.0) for other in ({"ranks": 1}, {"run": None})] == ["", ""]
     assert logged_elsewhere(orders, time.time() + 10) == ""  # an older one
     assert logged_elsewhere({**orders, "ranks": 1, "node_index": 1}, 0.0) != ""

@@ -4,6 +4,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pytest
+from contract_answers import DETAIL
+
+from trainmaster.cli.inspect import show
 from trainmaster.cli.render.system_usage import line
 from trainmaster.ports.metric_store import MetricPoint
 from trainmaster.server.views.resources import system_view
@@ -46,3 +50,24 @@ def test_averages_of_the_lowest_rank(tmp_path: Path) -> None:
     metrics.write([*points, MetricPoint("j-1", 1, 2, None, "system/a", math.nan, 9.0)], [])
     assert metrics.averages("j-1", "system/") == {"system/a": (17.0, 32.0), "system/a_b": (17.0, 32.0)}
     assert metrics.averages("j-2", "system/") == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "uses"),
+    [("running", "CPU 90 %, GPU 3 80 %"), ("stopping", "CPU 90 %, GPU 3 80 %"), ("queued", None), ("starting", None)],
+)
+def test_a_live_job_uses_what_its_running_attempt_does(state: str, uses: str | None) -> None:
+    system = {**told(cpu_percent=90.0, gpu3_percent=80.0), "gpu0_percent": {"step": None, "value": 95.0, "time_s": 1000.0}}
+    system["cpu_percent"]["time_s"] = system["gpu3_percent"]["time_s"] = 1010.0
+    lines = show.head({**DETAIL, "state": state, "ended_s": None, "system": system}, 1020.0)
+    assert [text.split(maxsplit=1)[1] for text in lines if text.split()[0] in ("uses", "used")] == ([uses] if uses else [])
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_neither_nan_nor_infinity_is_the_best(tmp_path: Path, largest: bool) -> None:
+    metrics = SqlMetricStore(tmp_path / "metrics.db")
+    values = [math.inf, 2.0, -math.inf, 3.0, math.nan]
+    metrics.write([MetricPoint("j-1", 1, 0, step, "psnr", value, 1.0) for step, value in enumerate(values)], [])
+    metrics.write([MetricPoint("j-2", 1, 0, 1, "psnr", math.inf, 1.0)], [])
+    assert metrics.best("j-1", "psnr", largest) == ((3, 3.0, 1.0) if largest else (1, 2.0, 1.0))
+    assert metrics.best("j-2", "psnr", largest) is None

@@ -32,15 +32,15 @@ _NEVER_SHOWN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")  # they 
 
 
 def logged_elsewhere(launch: Launch, since_s: float) -> str:
-    """A warning if other ranks than rank 0 logged through `mlflow`: without an address they write into the work directory."""
+    """A warning if `mlflow` wrote into the work directory: from a rank without our address, or where the script says so."""
     if launch["run"] is None or (launch["node_index"] == 0 and launch["ranks"] == 1):
         return ""
     for name in ("mlruns", "mlflow.db"):
         path = os.path.join(launch["work"], name)
         if os.path.exists(path) and os.stat(path).st_mtime >= since_s:
-            there = f"ranks other than rank 0 logged through mlflow into {name} of the work directory"
-            advice = f"log from rank 0 alone, or set {names.ENV_TRACKER} in environment.variables"
-            return f"{there}, which is not in this record: {advice}"
+            there = f"mlflow wrote into {name} of the work directory, which is not in this record"
+            why = "ranks other than rank 0 have no other place, unless the script names it itself"
+            return f"{there}: {why}; log from rank 0 alone, or set {names.ENV_TRACKER} in environment.variables"
     return ""
 
 

@@ -123,10 +123,18 @@ def head(job: dict[str, Any], now_s: float, width: int = _WIDTH) -> list[str]:
         "runs": " ".join(job.get("runs", {}).values()),
         "tags": _some(f"{key}={value}" for key, value in job["tags"].items()),
         "logged": _logged(job.get("logged", {})),
-        "uses" if job["ended_s"] is None else "used": system_usage.line(job.get("system", {})),
+        "uses" if job["ended_s"] is None else "used": system_usage.line(_current(job)),
     }
     told = [_wrapped(value, f"  {name:<11}", " " * 13, width) for name, value in fields.items() if value]
     return [*lines, *(line for wrapped in told for line in wrapped)]
+
+
+def _current(job: dict[str, Any]) -> dict[str, Any]:
+    """Its system metrics; of a job that has not ended, those of the attempt that runs."""
+    if job["ended_s"] is not None:
+        return job.get("system", {})  # type: ignore[no-any-return]
+    begun_s = job["attempts"][-1]["started_s"] if job["attempts"] and job["state"] in ("running", "stopping") else None
+    return {} if begun_s is None else {name: one for name, one in job.get("system", {}).items() if one["time_s"] >= begun_s}
 
 
 def _param(job: dict[str, Any], name: str, value: Any) -> str:

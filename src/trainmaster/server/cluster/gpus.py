@@ -1,5 +1,6 @@
 """`GET /gpus`: every GPU of the cluster, who uses it, and how much it was used lately."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -64,6 +65,7 @@ class Use:
 
     users: list[dict[str, Any]] = field(default_factory=list)
     held_s: float = 0.0
+    live_s: float | None = None  # since when its present users hold it
     samples: list[tuple[float, float]] = field(default_factory=list)  # (time, percent)
     memory: list[tuple[float, float]] = field(default_factory=list)  # (time, bytes)
 
@@ -98,6 +100,7 @@ def used(events: EventReader, metrics: VersionedMetrics, now_s: float, period_s:
         use.held_s += one.share * max(0.0, min(until_s, now_s) - max(charge.from_ms / 1000, since_s))
         if charge.until_ms is None:
             use.users.append({"job": charge.job, "member": charge.payer.member, "share": one.share})
+            use.live_s = min(charge.from_ms / 1000, math.inf if use.live_s is None else use.live_s)
         begun_s = max(since_s, charge.from_ms / 1000)
         for measured, samples in ((GPU_PERCENT, use.samples), (GPU_MEMORY, use.memory)):
             name = f"{SYSTEM}gpu{one.device}_{measured}"
@@ -144,14 +147,14 @@ def _told(use: Use, now_s: float, period_s: float) -> dict[str, Any]:
     busy = [percent for _, percent in use.samples]
     return {
         "users": sorted(use.users, key=lambda one: str(one["job"])),
-        "busy_percent": _now(use.samples, now_s),
-        "memory_bytes": _now(use.memory, now_s),
+        "busy_percent": _now(use, use.samples, now_s),
+        "memory_bytes": _now(use, use.memory, now_s),
         "held": min(1.0, use.held_s / period_s),
         "busy": sum(busy) / len(busy) if busy else None,
     }
 
 
-def _now(samples: list[tuple[float, float]], now_s: float) -> float | None:
-    """The newest value, if it is fresh."""
-    time_s, value = max(samples, default=(0.0, 0.0))
-    return value if now_s - time_s <= _FRESH_S else None
+def _now(use: Use, samples: list[tuple[float, float]], now_s: float) -> float | None:
+    """The newest value, if it is fresh and of a job that holds the GPU now."""
+    time_s, value = max(samples, default=(-math.inf, 0.0))
+    return value if use.live_s is not None and time_s > max(use.live_s, now_s - _FRESH_S) else None

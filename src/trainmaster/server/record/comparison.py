@@ -138,6 +138,8 @@ def _tree(services: Services, digest: str | None) -> Tree | str:
         return "the list of them is lost"
     except (DamagedError, ValueError):
         return "the list of them is damaged"
+    except OSError as error:
+        return f"the list of them cannot be read now ({error.strerror or error})"
     return tree
 
 
@@ -275,6 +277,8 @@ def _lines(services: Services, entry: Mapping[str, Any] | None) -> list[str] | s
         return "no longer stored"
     except DamagedError:
         return "damaged in the store"
+    except OSError as error:
+        return f"cannot be read now ({error.strerror or error})"
     except UnicodeDecodeError:
         return "not text"
     return "not text" if "\0" in text else text.splitlines(keepends=True)

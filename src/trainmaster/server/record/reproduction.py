@@ -65,10 +65,10 @@ def _unequal_job(job: Job, record: EnvironmentRecord | None) -> Iterator[str]:
     if path:
         yield f"PYTHONPATH: what {redaction.text(path)} has now is read"
     yield from unrecorded(job, record)
-    restarts = job.restarts_program + job.restarts_infrastructure
-    if restarts:
-        times = "once" if restarts == 1 else f"{restarts} times"
-        yield f"course: {job.id} was restarted {times}; this job is only if something breaks"
+    broken = job.attempt.number - 1 if job.attempt is not None else 0
+    if broken:
+        times = "once" if broken == 1 else f"{broken} times"
+        yield f"course: {job.id} was interrupted {times}; this job is only if something breaks, or if it has to make room"
 
 
 def equal_data(job: Job, now: Sequence[DataVersion], doubts: Mapping[str, str]) -> list[str]:

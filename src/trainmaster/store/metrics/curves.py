@@ -45,7 +45,7 @@ def read_best(
 ) -> tuple[int, float, float] | None:
     """(position, value, time_s) of the smallest or largest value, the first of equals. Reads the whole series.
 
-    NaN is never best; None if there is no other value.
+    NaN and infinity are never best; None if there is no other value.
     """
     return _read_best(connection, points, _mine(points, series, lost), largest)
 
@@ -85,7 +85,7 @@ def _read_best(
     connection: Connection, points: Table, mine: Sequence[ColumnElement[bool]], largest: bool
 ) -> tuple[int, float, float] | None:
     position = points.primary_key.columns.values()[1]
-    valued = (*mine, points.c.value.is_not(None))
+    valued = (*mine, _is_finite(points.c.value))
     by_value = points.c.value.desc() if largest else points.c.value
     query = select(position, points.c.value, points.c.time_s).where(*valued).order_by(by_value, position).limit(1)
     row = connection.execute(query).one_or_none()
@@ -127,12 +127,16 @@ def _divergence(points: Table) -> Select[Any]:
     mine = (points.c.series == bindparam("series", type_=BigInteger), position <= bindparam("at", type_=BigInteger))
     tail = select(position.label("at"), points.c.value).where(*mine).order_by(position.desc())
     near = tail.limit(bindparam("near", type_=BigInteger)).cte("near")
-    finite = near.c.value.between(-sys.float_info.max, sys.float_info.max)
-    last = select(near.c.at, near.c.value).where(finite).order_by(near.c.at.desc()).limit(1).cte("last")
+    last = select(near.c.at, near.c.value).where(_is_finite(near.c.value)).order_by(near.c.at.desc()).limit(1).cte("last")
     after = func.coalesce(select(last.c.at).scalar_subquery(), -_LAST)
     since = select(func.min(near.c.at)).where(near.c.at > after).scalar_subquery()
     count = select(func.count()).select_from(near).scalar_subquery()
     return select(count, since, select(last.c.at).scalar_subquery(), select(last.c.value).scalar_subquery())
+
+
+def _is_finite(value: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Of a stored value; NaN is stored as NULL."""
+    return value.between(-sys.float_info.max, sys.float_info.max)
 
 
 def _thin_by_position(connection: Connection, points: Table, series: int, limit: int) -> Curve:

@@ -1,0 +1,16 @@
+"""A comparison of jobs whose files cannot be read at the moment says so of these files, and tells the rest."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from trainmaster.server.record import comparison
+
+
+def test_what_cannot_be_read_now_is_said_to_be_that() -> None:
+    def refuse(_name: str) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    services: Any = SimpleNamespace(blobs=SimpleNamespace(open=refuse))
+    assert comparison._tree(services, "d" * 64) == "the list of them cannot be read now (Permission denied)"
+    entry = {"type": "file", "bytes": 3, "sha256": "d" * 64}
+    assert comparison._lines(services, entry) == "cannot be read now (Permission denied)"
