@@ -70,6 +70,20 @@ def test_a_checkpoints_name_does_not_turn_epochs_into_steps() -> None:
     assert [parser.parse(line) for line in lines] == [None, (16, {"loss": 0.5}), (17, {"loss": 0.25})]
 
 
+def test_a_pattern_with_a_step_is_not_thrown_back_by_epochs() -> None:
+    """Tacotron2: the steps of the pattern grow, so the lines that name an epoch are no steps."""
+    parser = Parser(compiled(r"Train loss (?P<step>\d+) (?P<loss>\S+)"))
+    lines = [line for n in range(5) for line in (f"Epoch: {n}", f"Train loss {7 * n} 0.{n}", f"Train loss {7 * n + 3} 0.{n}")]
+    found = [one for one in (parser.parse(line.encode()) for line in lines) if one is not None]
+    assert [step for step, values in found if values] == sorted(7 * n + k for n in range(5) for k in (0, 3))
+    assert all(values for _, values in found[-9:])
+
+
+def test_parlai_counts_its_updates_in_all() -> None:
+    line = b"{'exs': 1134, 'loss': 2.5, 'updates': 81, 'total_train_updates': 151}"
+    assert Parser().parse(line) == (151, {"exs": 1134.0, "loss": 2.5, "updates": 81.0})
+
+
 def test_of_a_line_that_the_pattern_matches_only_what_it_finds_counts() -> None:
     pattern = compiled(r"step (?P<step>\d+): loss (?P<loss>[\d.]+|nan)( acc (?P<acc>\S+))?")
     lines = (b"step 3: loss 0.5 acc 0.75 lr=1.0", b"step 4: loss 0.5", b"step 9 loss=1.0")

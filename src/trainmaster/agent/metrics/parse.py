@@ -145,7 +145,8 @@ class Parser:
         values = {name: value for name, value in ((name, number(text)) for name, text in groups.items()) if value is not None}
         if step is not None and abs(step) < STEP_MAX:
             counted = next((one for one in counters(line) if one.at == match.start(self._pattern.groupindex["step"])), None)
-            self._steps.choose([counted or Counter("step", "0")], True, "")  # whether lines that name epochs name steps
+            named = counted or Counter("step", str(abs(int(step))))
+            self._steps.choose([named], True, "")  # whether lines that name epochs name steps
             return int(step), values
         return self._steps.choose(counters(line), True, "")[1], values
 

@@ -23,7 +23,7 @@ def words(text: str) -> frozenset[str]:
 RANKS = {
     **dict.fromkeys(("global_step", "globalstep", "num_updates", "num_timesteps", "total_timesteps", "env_step"), 0),
     **dict.fromkeys(("timesteps_total", "totalenvinteracts", "env_steps", "_step"), 0),
-    **dict.fromkeys(("train_num_updates", "valid_num_updates"), 0),
+    **dict.fromkeys(("train_num_updates", "valid_num_updates", "total_train_updates"), 0),
     **dict.fromkeys(("step", "iteration", "iter", "itr", "train_step", "training_step", "training_iteration"), 1),
     **dict.fromkeys(("current_step", "current_steps", "current_iteration", "current_iter"), 1),
     **dict.fromkeys(("steps", "iterations", "iters", "timestep", "timesteps", "updates", "update", "up", "it", "nupdates"), 2),
