@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from trainmaster.model.job import Attempt
+from trainmaster.model.job import Attempt, State
 from trainmaster.model.progress import HEAD, Progress
 
 _LOW, _ON = 0.1, 0.5  # shares of the way from the first steps to the checkpoint: at most, to begin again; at least, to go on
@@ -114,11 +114,11 @@ def progress_of(attempt: Attempt) -> Progress:
 
 
 def _begun(attempts: Sequence[Attempt]) -> Progress:
-    """What the first attempt showed that began without a checkpoint; and whether the steps of any such attempt fell back."""
-    shown = [one for a in attempts if a.restored is None and (one := progress_of(a)).steps]
-    if not shown:
-        return Progress()
-    return replace(shown[0], fell_to=next((one.fell_to for one in shown if one.fell_to is not None), None))
+    """The first steps and losses of attempts that began without a checkpoint, and whether the steps of any fell back."""
+    shown = [progress_of(attempt) for attempt in attempts if attempt.restored is None]
+    steps = next((one.steps for one in shown if one.steps), ())
+    losses = next((one.first for one in shown if one.first), {})  # of some programs only these are read
+    return Progress(steps, fell_to=next((one.fell_to for one in shown if one.fell_to is not None), None), first=losses)
 
 
 def _given(attempt: Attempt, begun: Progress) -> Evidence:
@@ -141,8 +141,15 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
         return Evidence(Word.UNKNOWN if against else Word.SEEN, told)
     if against:
         return Evidence(Word.UNKNOWN if saved.text and saved.speaks is None else Word.AGAINST, told)
-    silent = "it ended before a step of it was read" if attempt.ended_s is not None else "no step of it was read yet"
-    return Evidence(Word.UNKNOWN, told if shown.steps else (*told, silent))
+    return Evidence(Word.UNKNOWN, told if shown.steps else (*told, _silent(attempt)))
+
+
+def _silent(attempt: Attempt) -> str:
+    """That no step is known of it. One that went far enough to show a loss, or succeeded, did not end before its first step."""
+    if attempt.ended_s is None:
+        return "no step of it was read yet"
+    succeeded = attempt.verdict is not None and attempt.verdict.state is State.SUCCEEDED
+    return "no step of it was read" if succeeded or progress_of(attempt).first else "it ended before a step of it was read"
 
 
 _SDK = {
