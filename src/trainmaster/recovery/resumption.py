@@ -41,6 +41,7 @@ class Evidence:
 
     word: Word
     because: tuple[str, ...] = ()
+    loss_anew: bool = False  # its first loss is as at the beginning, which speaks against loaded weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +133,18 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
     more = [sign for sign in (saved, loss) if not (steps.speaks and sign.speaks)]
     counts = _otherwise_counted(attempt.resumed_from_step, at.last_step) if steps.speaks else _NO_SIGN
     told = tuple(sign.text for sign in (_SDK.get(shown.sdk or "", _NO_SIGN), steps, counts, *more) if sign.text)
+    word, against = Word.UNKNOWN, steps.speaks is False or saved.speaks is False
     if shown.sdk == "loaded" or (steps.speaks and loss.speaks is not False):
-        return Evidence(Word.SEEN, told)
-    if steps.speaks:
-        return Evidence(Word.UNKNOWN, told)  # the count may be loaded without the weights
-    against = steps.speaks is False or saved.speaks is False
-    if loss.speaks:
-        return Evidence(Word.UNKNOWN if against else Word.SEEN, told)
-    if against:
-        return Evidence(Word.UNKNOWN if saved.text and saved.speaks is None else Word.AGAINST, told)
-    return Evidence(Word.UNKNOWN, told if shown.steps else (*told, _silent(attempt)))
+        word = Word.SEEN
+    elif steps.speaks:
+        word = Word.UNKNOWN  # the count may be loaded without the weights
+    elif loss.speaks:
+        word = Word.UNKNOWN if against else Word.SEEN
+    elif against:
+        word = Word.UNKNOWN if saved.text and saved.speaks is None else Word.AGAINST
+    elif not shown.steps:
+        told = (*told, _silent(attempt))
+    return Evidence(word, told, loss_anew=bool(loss.text) and not loss.speaks)
 
 
 def _silent(attempt: Attempt) -> str:
