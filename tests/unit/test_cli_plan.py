@@ -33,3 +33,12 @@ def test_where_a_job_of_an_empty_directory_runs(tmp_path: Path, monkeypatch: pyt
     assert f"code     none: {empty} is empty; it runs in a directory of its own\n" in capfd.readouterr().out
     assert run(["plan", "--in-place", "--", "python", "-c", "1"]) == 0
     assert f"code     none copied: it runs in {empty}\n" in capfd.readouterr().out
+
+
+def test_a_plan_without_a_server_says_what_the_spec_alone_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
+    assert run(["plan", "--checkpoint", "out/*.pt", "--", "bash", "-c", "./train $TRAINMASTER_RESUME_ARGUMENTS"]) == 0
+    assert "\nnote     the command uses TRAINMASTER_RESUME_ARGUMENTS, which is always empty" in capfd.readouterr().out

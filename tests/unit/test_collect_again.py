@@ -44,7 +44,7 @@ def test_ranks_that_save_into_directories_of_their_own_save_one_checkpoint(tmp_p
     for rank in (0, 1):
         write(tmp_path / "work" / f"rank{rank}" / "step_12.json", '{"step": 12, "again": 1}')
     staged = made.scan(lambda _: 7, True, frozenset()) + made.scan(lambda _: 7, True, frozenset())
-    assert [(one["name"], one["files"]) for one in staged] == [("rank*12*", 2)]
+    assert [(one["name"], one["files"]) for one in staged] == [("rank*/step_12.json", 2)]
 
 
 def test_a_file_beside_the_others_of_a_step_is_no_checkpoint_of_its_own(tmp_path: Path) -> None:

@@ -316,4 +316,4 @@ def test_the_name_of_several_files_says_their_step(tmp_path: Path) -> None:
         for name in (f"model_{step:06d}.pt", f"optim_{step:06d}_rank0.pt", f"meta_{step:06d}.json"):
             (tmp_path / "d2" / name).write_text(name)
     found = candidates(Glob("d2/*_{step}*", str(tmp_path)))
-    assert [(one.step, one.name) for one in found] == [(5, "d2/*000005*"), (40, "d2/*000040*")]
+    assert [(one.step, one.name) for one in found] == [(5, "d2/*_000005*"), (40, "d2/*_000040*")]

@@ -9,7 +9,7 @@ from trainmaster.control.observe import take_report
 from trainmaster.control.world import Batch, World
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Attempt, NodeRun, Outcome, State
+from trainmaster.model.job import Action, Attempt, NodeRun, Outcome, State, Verdict
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
 from trainmaster.model.progress import Progress
@@ -34,6 +34,10 @@ def given(shown: Progress | None, step: int | None = 50, at: Progress | None = A
 
 def first(steps: tuple[int, ...], last: int = 55, **more: object) -> Attempt:
     return attempt(1, Progress(steps, last, first={"loss": 2.3}, last={"loss": 0.3}, **more))  # type: ignore[arg-type]
+
+
+def told(word: Word, because: list[str]) -> Evidence:
+    return Evidence(word, tuple(because), loss_anew=any("is as at the beginning" in clause for clause in because))
 
 
 def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
@@ -87,7 +91,7 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
          ["its steps began again at 1", "its first loss, 2.29, is as at the beginning (2.3)"]),
         (first(EVERY), given(losses((), 0.34)), SEEN, ["its first loss, 0.34, is near the 0.33 of the checkpoint"]),
         (first(EVERY), given(losses((), 2.29)), UNKNOWN,
-         ["its first loss, 2.29, is as at the beginning (2.3)", "it ended before a step of it was read"]),
+         ["its first loss, 2.29, is as at the beginning (2.3)", "no step of it was read"]),
         (first(EVERY), given(losses(EVERY, 1.4)), AGAINST, ["its steps began again at 1"]),  # in between: says nothing
         # The count was loaded, and perhaps not the weights.
         (first(EVERY), given(losses((51, 52), 2.29)), UNKNOWN, ["its first step was 51", "its first loss, 2.29, is as at the beginning (2.3)"]),
@@ -124,7 +128,31 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
     ],
 )  # fmt: skip
 def test_what_is_said_of_an_attempt_that_was_given_a_checkpoint(before: Attempt, again: Attempt, word: Word, because: list[str]) -> None:
-    assert evidence([before, again]) == {2: Evidence(word, tuple(because))}
+    assert evidence([before, again]) == {2: told(word, because)}
+
+
+@pytest.mark.parametrize(
+    ("loss", "word", "because"),
+    [
+        (2.29, UNKNOWN, ["its first loss, 2.29, is as at the beginning (2.3)", "no step of it was read"]),
+        (0.34, SEEN, ["its first loss, 0.34, is near the 0.33 of the checkpoint"]),
+    ],
+)
+def test_losses_are_compared_if_no_step_is_read_of_any_attempt(loss: float, word: Word, because: list[str]) -> None:
+    """darknet prints its losses, and its iterations otherwise than other programs: it was not known, and the losses told it."""
+    begun, at = attempt(1, Progress(first={"loss": 2.3}, last={"loss": 0.3})), Progress(first={"loss": 2.3}, last={"loss": 0.33})
+    assert evidence([begun, given(losses((), loss), None, at)]) == {2: told(word, because)}
+    without_loss = replace(begun, progress=Progress((1,), 1))  # it failed early; the next one began as it did
+    assert evidence([without_loss, replace(begun, number=2), replace(given(losses((), loss), None, at), number=3)])[3].word is word
+
+
+def test_an_attempt_that_succeeded_did_not_end_before_its_steps() -> None:
+    """ParlAI ran to its end, and was said to have ended before a step of it was read."""
+    done = given(None, verdict=Verdict(Action.FINISH, State.SUCCEEDED, "done"))
+    assert evidence([first(EVERY), done])[2].because == ("no step of it was read",)
+    read = given(losses((), 1.4))  # in between: says nothing
+    assert evidence([first(EVERY), read])[2].because == ("no step of it was read",)
+    assert evidence([first(EVERY), replace(read, ended_s=None)])[2].because == ("no step of it was read yet",)
 
 
 @pytest.mark.parametrize(

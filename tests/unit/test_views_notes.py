@@ -37,6 +37,14 @@ def test_only_the_last_attempt_that_began_again_has_a_note() -> None:
     assert notes(taken, seen) == [f"{began}checkpoint.resume_arguments were added to its command: {counts}"]
 
 
+def test_the_note_of_an_attempt_whose_loss_began_again_does_not_call_its_checkpoint_loaded() -> None:
+    again = Evidence(Word.AGAINST, ("its steps began again at 1", "its first loss, 2.29, is as at the beginning (2.3)"), loss_anew=True)
+    taken = job()
+    taken = replace(taken, spec=replace(taken.spec, checkpoint=CheckpointSpec("out/*", resume_arguments="--load {path}")))
+    unused = "checkpoint.resume_arguments were added to its command: the program may not have used them"
+    assert notes(taken, {2: again}) == [f"attempt 2 was given a checkpoint, but {', and '.join(again.because)}; {unused}"]
+
+
 def test_an_attempt_says_which_of_its_choices_it_got() -> None:
     """The kinds and numbers are in the spec."""
     taken, plain = replace(ATTEMPT, allocation=Allocation((), choice=1)), job()

@@ -12,6 +12,7 @@ from trainmaster.client.api import Row
 from trainmaster.client.start_options import array_of, start_of
 from trainmaster.client.submission import Draft, Options, draft_command, existing, pack
 from trainmaster.errors import UsageError
+from trainmaster.model.options.placeholders import without_resume_arguments
 from trainmaster.model.redaction import shown
 from trainmaster.model.spec import JobSpec
 from trainmaster.spec.changes import remade
@@ -84,7 +85,7 @@ def foresee_here(draft: Draft, why: str) -> Row:
         **dict.fromkeys(("placement", "position", "eta_s", "cost")),
         "reason": why,
         "delays": [],
-        "notes": [],
+        "notes": without_resume_arguments(spec),
         "spec": to_mapping(shown(spec)),
         "code": {name: code.get(name, 0) for name in ("files", "bytes")},
         **prepared.along,

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from trainmaster.model.job import Attempt
+from trainmaster.model.job import Attempt, State
 from trainmaster.model.progress import HEAD, Progress
 
 _LOW, _ON = 0.1, 0.5  # shares of the way from the first steps to the checkpoint: at most, to begin again; at least, to go on
@@ -41,6 +41,7 @@ class Evidence:
 
     word: Word
     because: tuple[str, ...] = ()
+    loss_anew: bool = False  # its first loss is as at the beginning, which speaks against loaded weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +115,11 @@ def progress_of(attempt: Attempt) -> Progress:
 
 
 def _begun(attempts: Sequence[Attempt]) -> Progress:
-    """What the first attempt showed that began without a checkpoint; and whether the steps of any such attempt fell back."""
-    shown = [one for a in attempts if a.restored is None and (one := progress_of(a)).steps]
-    if not shown:
-        return Progress()
-    return replace(shown[0], fell_to=next((one.fell_to for one in shown if one.fell_to is not None), None))
+    """The first steps and losses of attempts that began without a checkpoint, and whether the steps of any fell back."""
+    shown = [progress_of(attempt) for attempt in attempts if attempt.restored is None]
+    steps = next((one.steps for one in shown if one.steps), ())
+    losses = next((one.first for one in shown if one.first), {})  # of some programs only these are read
+    return Progress(steps, fell_to=next((one.fell_to for one in shown if one.fell_to is not None), None), first=losses)
 
 
 def _given(attempt: Attempt, begun: Progress) -> Evidence:
@@ -132,17 +133,26 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
     more = [sign for sign in (saved, loss) if not (steps.speaks and sign.speaks)]
     counts = _otherwise_counted(attempt.resumed_from_step, at.last_step) if steps.speaks else _NO_SIGN
     told = tuple(sign.text for sign in (_SDK.get(shown.sdk or "", _NO_SIGN), steps, counts, *more) if sign.text)
+    word, against = Word.UNKNOWN, steps.speaks is False or saved.speaks is False
     if shown.sdk == "loaded" or (steps.speaks and loss.speaks is not False):
-        return Evidence(Word.SEEN, told)
-    if steps.speaks:
-        return Evidence(Word.UNKNOWN, told)  # the count may be loaded without the weights
-    against = steps.speaks is False or saved.speaks is False
-    if loss.speaks:
-        return Evidence(Word.UNKNOWN if against else Word.SEEN, told)
-    if against:
-        return Evidence(Word.UNKNOWN if saved.text and saved.speaks is None else Word.AGAINST, told)
-    silent = "it ended before a step of it was read" if attempt.ended_s is not None else "no step of it was read yet"
-    return Evidence(Word.UNKNOWN, told if shown.steps else (*told, silent))
+        word = Word.SEEN
+    elif steps.speaks:
+        word = Word.UNKNOWN  # the count may be loaded without the weights
+    elif loss.speaks:
+        word = Word.UNKNOWN if against else Word.SEEN
+    elif against:
+        word = Word.UNKNOWN if saved.text and saved.speaks is None else Word.AGAINST
+    elif not shown.steps:
+        told = (*told, _silent(attempt))
+    return Evidence(word, told, loss_anew=bool(loss.text) and not loss.speaks)
+
+
+def _silent(attempt: Attempt) -> str:
+    """That no step is known of it. One that went far enough to show a loss, or succeeded, did not end before its first step."""
+    if attempt.ended_s is None:
+        return "no step of it was read yet"
+    succeeded = attempt.verdict is not None and attempt.verdict.state is State.SUCCEEDED
+    return "no step of it was read" if succeeded or progress_of(attempt).first else "it ended before a step of it was read"
 
 
 _SDK = {

@@ -33,13 +33,16 @@ class Candidate(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its path; for several files what their paths begin with, the step as they write it, and `*` for the rest."""
+        """Its path; for several files what their paths begin and end with, the step between them, and `*` for the rest."""
         if len(self.roots) == 1:
             return self.roots[0]
-        common, (first, *others) = beginning(self.roots), self.roots
-        further = (digits for digits in _DIGITS.findall(first[len(common) :]) if int(digits) == self.step)
-        shared = next((digits for digits in further if all(digits in other[len(common) :] for other in others)), "")
-        return f"{common}*{shared}{'*' if shared else ''}"
+        begin = beginning(self.roots)
+        rests = [root[len(begin) :] for root in self.roots]
+        end = beginning([rest[::-1] for rest in rests])[::-1]
+        if any(int(digits) == self.step for digits in _DIGITS.findall(end)):
+            return f"{begin}*{end}"
+        shared = _written(self.step, [rest[: len(rest) - len(end)] for rest in rests])
+        return f"{begin}*{shared}*{end}" if shared else f"{begin}*{end}"
 
     @property
     def order(self) -> Tuple[int, int]:
@@ -127,6 +130,18 @@ def beginning(paths: Sequence[str]) -> str:
     low, high = min(paths), max(paths)
     pairs = zip(low, high)  # noqa: B905 - Python 3.9
     return low[: next((at for at, (one, other) in enumerate(pairs) if one != other), len(low))]
+
+
+def _written(step: Optional[int], texts: Sequence[str]) -> str:
+    """The step as all texts have it, with what stands beside it in all of them: `5` is in `50`, too. Else empty."""
+    first = texts[0]
+    for found in _DIGITS.finditer(first):
+        if int(found[0]) == step:
+            before, after = max(0, found.start() - 1), found.end() + 1
+            for text in (first[before:after], first[before : found.end()], first[found.start() : after], found[0]):
+                if all(text in other for other in texts):
+                    return text
+    return ""
 
 
 def again(glob: Glob, candidate: Candidate) -> Optional[Candidate]:

@@ -49,7 +49,8 @@ def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **
     if out.json:
         out.value(found)
         return
-    for line in [*_job(found), *(_decision(found) if decided else [f"starts   not known: {found['reason']}"])]:
+    starts = _decision(found) if decided else [f"starts   not known: {found['reason']}"]
+    for line in [*_job(found), *starts, *(f"note     {line}" for line in found["notes"])]:
         out.data(line)
     if not out.quiet:
         for line in draft.notes:
@@ -99,7 +100,7 @@ def _decision(found: Row) -> list[str]:
         lines = [head + _share(share) for head, share in zip(heads, placement, strict=True)]
     if found["cost"] is not None:
         lines.append(f"costs    {_cost(found['cost'])}")
-    return [*lines, *_delays(found["delays"]), *(f"note     {line}" for line in found["notes"])]
+    return [*lines, *_delays(found["delays"])]
 
 
 def _asked(spec: Row) -> Row:

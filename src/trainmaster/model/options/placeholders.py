@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from trainmaster.model.spec import JobSpec, Origin, Scalar
-from trainmaster.wire.names import ENV_PARAMS
+from trainmaster.wire.names import ENV_PARAMS, ENV_RESUME_ARGUMENTS
 
 INDEX = "index"  # the index of an array's task, unless a parameter has this name
 _PLACE = re.compile(r"""\$?\{(?:\{([^{}\s"'\\`$]+)\}|([^{}\s"'\\`$]+))\}""")
@@ -60,7 +60,19 @@ def unread(spec: JobSpec, origin: Origin) -> tuple[str, ...]:
 
 def mentions_reader(command: Command) -> bool:
     """Whether a command itself reads the variable with all parameters."""
-    return any(ENV_PARAMS in part for part in ((command,) if isinstance(command, str) else command))
+    return _mentions(command, ENV_PARAMS)
+
+
+def without_resume_arguments(spec: JobSpec) -> list[str]:
+    """A note if a command takes the resume arguments and there are none: it would begin again at each restart."""
+    if spec.checkpoint.resume_arguments or not any(_mentions(one, ENV_RESUME_ARGUMENTS) for one in commands_of(spec)):
+        return []
+    empty = "is always empty without checkpoint.resume_arguments (--resume-arguments)"
+    return [f"the command uses {ENV_RESUME_ARGUMENTS}, which {empty}"]
+
+
+def _mentions(command: Command, variable: str) -> bool:
+    return any(variable in part for part in ((command,) if isinstance(command, str) else command))
 
 
 def _text(value: Scalar) -> str:

@@ -9,6 +9,7 @@ from trainmaster.model.cluster import Cluster, Project, matches
 from trainmaster.model.commands import ConfigureCluster
 from trainmaster.model.nodes import Node, NodeState
 from trainmaster.model.options.notify_targets import kind_of
+from trainmaster.model.options.placeholders import without_resume_arguments
 from trainmaster.model.spec import JobSpec, Urgency
 from trainmaster.scheduling.domains import unlabelled
 from trainmaster.scheduling.explain import grouped, impossible
@@ -61,11 +62,12 @@ def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
 
 
 def remarks(api: Runtime, spec: JobSpec) -> list[str]:
-    """Notes on what has no effect here, though the job may start (most of it may be misspelled), and on unused GPUs."""
+    """Notes on what has no effect, though the job may start (most of it may be misspelled), and on unused GPUs."""
     found = _nowhere(api, spec, api.recorded.rules())
     if found:
         found = _nowhere(api, spec, present(api))  # the labels may have changed a moment ago
-    return [*_unconfigured(api, spec.project), *found, *_unmailed(api, spec), *without_gpus(api.recorded.nodes(), spec)]
+    unused = [*_unmailed(api, spec), *without_gpus(api.recorded.nodes(), spec), *without_resume_arguments(spec)]
+    return [*_unconfigured(api, spec.project), *found, *unused]
 
 
 def without_gpus(nodes: Sequence[Node], spec: JobSpec) -> list[str]:

@@ -40,16 +40,18 @@ def all_of(job: Job, attempts: Sequence[Attempt], seen: Mapping[int, resumption.
 def notes(job: Job, seen: Mapping[int, resumption.Evidence]) -> list[str]:
     """What to do about an attempt that began again although it was given a checkpoint. One note: a restart repeats it."""
     again = [(number, found) for number, found in seen.items() if found.word is resumption.Word.AGAINST]
-    taken = job.spec.checkpoint.resume_arguments
-    advice = (
-        "checkpoint.resume_arguments were added to its command: "
-        "it may count its steps from the beginning with the checkpoint loaded"
-        if taken
-        else "if the program takes the checkpoint as an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
-    )
     return [
-        f"attempt {number} was given a checkpoint, but {', and '.join(found.because)}; {advice}" for number, found in again[-1:]
+        f"attempt {number} was given a checkpoint, but {', and '.join(found.because)}; {_begun_again(job, found)}"
+        for number, found in again[-1:]
     ]
+
+
+def _begun_again(job: Job, found: resumption.Evidence) -> str:
+    if not job.spec.checkpoint.resume_arguments:
+        return "if the program takes the checkpoint as an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
+    loaded = "it may count its steps from the beginning with the checkpoint loaded"
+    why = "the program may not have used them" if found.loss_anew else loaded
+    return f"checkpoint.resume_arguments were added to its command: {why}"
 
 
 def without_steps(job: Job, attempts: Sequence[Attempt]) -> list[str]:
