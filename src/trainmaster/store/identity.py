@@ -1,6 +1,6 @@
 """The identity of a home: one id, stored in `home.json` and in each of the home's databases.
 
-The id is `<server>.<epoch>`: the server's name for trackers, which a restore keeps, and a random part, which it does not.
+The id is `<server>.<epoch>`: the server's name, which a restore keeps, and a random part, which it does not.
 It is created once, with the home. Files with different ids are refused, and so is a home without its log. The path is not
 part of the identity: a moved home keeps working, a copy beside its original is refused.
 """

@@ -25,7 +25,7 @@ from trainmaster.ports.tracker import (
 )
 from trainmaster.tracking.mirrored_runs import Endings, MirroredRuns
 from trainmaster.tracking.run_backoff import RunBackoff
-from trainmaster.tracking.runs import point_of, run_of
+from trainmaster.tracking.runs import point_of
 from trainmaster.tracking.sources import Sources
 from trainmaster.tracking.wipe_probe import WipeProbe
 
@@ -152,7 +152,7 @@ class Follower:
         job = self._from.log.job(job_id)
         if job is None or not self._from.takes(job.spec.project):
             return None
-        run = run_of(job, self._from.server)
+        run = self._from.run_of(job)
         known = self._runs.of(job_id)
         if known is not None and not self._cursor.choice and not self._tracker.holds(known.ref):
             self._forget(job_id)
@@ -197,7 +197,7 @@ class Follower:
         if not self._runs.contents_known(known):
             job = self._from.log.job(known.job)
             try:
-                logged = self._tracker.begin(run_of(job, self._from.server)).logged if job is not None else {}
+                logged = self._tracker.begin(self._from.run_of(job)).logged if job is not None else {}
                 self._runs.note_contents(known.job, logged)
             except RunTroubledError as error:
                 self._pause_and_keep(known.job, error)
@@ -286,7 +286,7 @@ class Follower:
     def _end(self, known: Mirrored) -> None:
         job = self._from.log.job(known.job) if self._endings.is_untold(known.job) else None
         if job is not None:
-            known = self._tell(known, run_of(job, self._from.server))
+            known = self._tell(known, self._from.run_of(job))
             self._endings.told(known.job)
         assert known.told is not None
         self._tracker.settle(known.ref, known.told, known.mark)
