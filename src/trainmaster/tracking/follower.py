@@ -352,9 +352,13 @@ class Follower:
             _log.warning("%s is mirrored later: %s", job, error)
 
     def _later(self, known: Mirrored, upto_seq: int) -> Mirrored:
-        """The run with all points up to this number to be backfilled, except those that it already contains."""
+        """The run with all points up to this number to be backfilled, except those that it already contains.
+
+        Without its mark, a file is written again from its beginning: it cannot tell what it contains.
+        """
         self._runs.forget_contents(known)
-        return replace(known, fill_upto=max(upto_seq, known.fill_upto or 0), fill_after=None, found=True, settled=False)
+        fill = max(upto_seq, known.fill_upto or 0)
+        return replace(known, fill_upto=fill, fill_after=None, found=True, settled=False, mark="")
 
     def _is_over(self, known: Mirrored) -> bool:
         return self._endings.is_untold(known.job) or (known.told is not None and known.told.status.ended)
