@@ -31,7 +31,7 @@ def mirror_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     Raises: ConflictError; UsageError if something it needs is not installed or configured.
     """
     lock = hold_alone(home, "mirror")
-    guard_home(home, "mirror", lock)
+    guard_home(home, "mirror", lock, (home.metrics_db,))  # which the api replaces if it is damaged
     configured = configuration.load(home)
     for sink in configured.all_sinks:
         if importlib.util.find_spec(sink) is None:

@@ -3,8 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
 from mirror_world import world
 
+from trainmaster import troubles
+from trainmaster.errors import DamagedError
+from trainmaster.store.identity import set_aside
+from trainmaster.store.metrics.feed import SqlFeed
+from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.tracking.to_wandb import WandbTracker
 
 
@@ -29,3 +35,25 @@ def test_a_store_that_fails_holds_up_no_other_run_and_a_file_gets_no_step_twice(
         made.unstored.clear()
         made.until_quiet()
         assert (steps_in(staged["a-1"]), made.mirror.troubled()) == ([1, 2, 3, 4], {})
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_points_of_a_new_metric_store_are_mirrored_after_the_old_one_was_set_aside(running: bool) -> None:
+    """Its numbers began again at 1, below the mirror's cursor: what came first was skipped, without a word."""
+    with world() as made:
+        made.report("a-1", list(range(1, 21)), 0.5)
+        made.until_quiet()
+        made.metrics.close()
+        made.feed.close()
+        set_aside(made.metrics_db, "metrics", DamagedError("metrics.db is damaged"))
+        troubles.own.forget()
+        made.metrics, made.feed = SqlMetricStore(made.metrics_db), SqlFeed(made.metrics_db)
+        made.mirror = made.fresh()
+        if running:
+            made.until_quiet()
+        made.report("a-1", list(range(21, 26)), 0.5)
+        if running:
+            assert made.mirror.lag().points == 5
+        made.until_quiet()
+        assert made.mirrored("a-1") == [("loss", step) for step in range(1, 26)]
+        assert made.mirror.lag().points == 0

@@ -86,7 +86,8 @@ class Follower:
         page = self._from.feed.since(self._cursor.points_seq, _OLDEST)
         if page.after is None:
             return Lag(0, 0.0, runs, refused)
-        points = self._from.feed.last_seq() - self._cursor.points_seq
+        before = page.points[0].seq - 1 if page.points else self._cursor.points_seq  # numbers may have a gap behind the cursor
+        points = self._from.feed.last_seq() - before
         oldest_s = min((point.time_s for point in page.points), default=time.time())
         return Lag(points, max(0.0, time.time() - oldest_s), runs, refused)
 
