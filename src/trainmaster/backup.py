@@ -27,7 +27,7 @@ from trainmaster.wire.processes import same_process
 MANIFEST = "backup.json"  # written last: without it the backup is incomplete
 RESTORED = "restored"  # replaces the boot id in `agent.json`: no process of ours is older than a restore
 _DATABASES = ("mirror.db", "metrics.db", "inbox.db", "events.db")
-_FILES = ("settings.json", "server.toml", "token", "tokens.json")
+_FILES = ("settings.json", "server.toml", "token", "tokens.json", "restores.json")
 _MAY_BE_THERE = ("logs", "up.lock", "reserve")  # left in an empty home by a start that was rejected
 _BLOBS = "blobs.json"  # the facts of the store's files, by name; earlier versions wrote none
 _BUSY_S = 20.0
@@ -245,12 +245,19 @@ def _copy_database(path: Path, target: Path) -> None:
 
 
 def _begin_epoch(home: Home, path: Path, epoch: str) -> list[str]:
-    """Write the new home's id into a copied database. Returns live attempts of the log, and marks their agents as gone."""
+    """Write the new home's id into a copied database, and note the last job of the log: later ones are of the new home.
+
+    Returns live attempts of the log, and marks their agents as gone.
+    """
     with contextlib.closing(sqlite3.connect(path)) as raw:
         tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if "identity" in tables:
             raw.execute("INSERT OR REPLACE INTO identity (id, home) VALUES (1, ?)", (epoch,))
         live = list(raw.execute("SELECT id, data FROM job WHERE live")) if "job" in tables else []
+        if "job" in tables:
+            (last,) = raw.execute("SELECT coalesce(max(seq), 0) FROM job").fetchone()
+            restores = {**(home.read_json(home.restores_json) or {}), epoch: last}
+            write_atomic(home.restores_json, json.dumps(restores).encode())
         raw.commit()
     sync(path)
     found = []

@@ -261,7 +261,7 @@ def _build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
             loop.watch.probe = True
         waker.wake()
 
-    engine = LocalEngine(home, replace(_settings(home), server=server_id(home)), agent_ended)
+    engine = LocalEngine(home, replace(_settings(home), run_server=run_server(home)), agent_ended)
     runner = EffectRunner(engine, _blobs(home), lambda key: credential(secret, key), workers, kept.release)
     api_socket = home.socket("api.wake")
     clock = SteadyClock(events.load_live().last_now_s, home.root / "clock.json", partial(clock_steps.is_recorded, events))
@@ -284,11 +284,21 @@ def last_heard(home: Home, key: AgentKey) -> float | None:
 
 
 def server_id(home: Home) -> str:
-    """The id of this server for trackers, stable if its home is moved or restored: the first part of the home's id.
+    """The id of this server, stable if its home is moved or restored: the first part of the home's id.
 
     If there is no id yet, it is derived from the secret without revealing it.
     """
     return home.identity().partition(".")[0] or credential(server_secret(home), "server id")[:16]
+
+
+def run_server(home: Home) -> Callable[[int], str]:
+    """What distinguishes the ids of runs from those of other servers (`wire.runs`), by the number of the job (`Job.seq`).
+
+    It is the server's id; for a job after a restore, the id that the home got then: the lost home may have given the job's name
+    to another job, whose run is still in the trackers.
+    """
+    server, restores = server_id(home), list((home.read_json(home.restores_json) or {}).items())
+    return lambda seq: next((id for id, last in reversed(restores) if seq > last), server)
 
 
 def runs_of(home: Home, job: str) -> dict[str, str]:

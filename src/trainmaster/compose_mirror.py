@@ -9,7 +9,7 @@ from functools import partial
 
 from trainmaster import configuration, live_processes
 from trainmaster.blobs.factory import open_blobs
-from trainmaster.compose import guard_home, hold_alone, server_id
+from trainmaster.compose import guard_home, hold_alone, run_server
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
 from trainmaster.ports.tracker import Tracker
@@ -31,7 +31,7 @@ def mirror_main(home: Home, started: Callable[[], None] = lambda: None) -> int:
     Raises: ConflictError; UsageError if something it needs is not installed or configured.
     """
     lock = hold_alone(home, "mirror")
-    guard_home(home, "mirror", lock)
+    guard_home(home, "mirror", lock, (home.metrics_db,))  # which the api replaces if it is damaged
     configured = configuration.load(home)
     for sink in configured.all_sinks:
         if importlib.util.find_spec(sink) is None:
@@ -70,7 +70,7 @@ def _followers(home: Home, configured: configuration.Configuration, mlflow: str 
     def make(sink: str) -> Follower:
         projects = sorted((name, sink in configured.sinks(name)) for name in configured.projects)
         choice = json.dumps([projects, sink in configured.tracking.sinks, mlflow if sink == "mlflow" else None])
-        sources = Sources(log, feed, server_id(home), choice, lambda project: sink in configured.sinks(project), copier)
+        sources = Sources(log, feed, run_server(home), choice, lambda project: sink in configured.sinks(project), copier)
         return Follower(_tracker(home, sink, configured, mlflow), file.of(sink), sources, time.monotonic)
 
     return {sink: partial(make, sink) for sink in configured.all_sinks}

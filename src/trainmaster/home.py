@@ -57,6 +57,11 @@ class Home:
         """`{"id", "path", "device", "inode"}`: the id of this home (`store.identity`), and its place at the last start."""
         return self.root / "home.json"
 
+    @property
+    def restores_json(self) -> Path:
+        """`{id: n}`: the ids that restores gave to this home, oldest first, each with the number of the last job before it."""
+        return self.root / "restores.json"
+
     def identity(self) -> str:
         """The id in this home, its databases and its launches; empty before the first start.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainmaster.home import Home
 
-_OF_THE_LOG = ("events.db", "inbox.db", "metrics.db", "mirror.db", "secret", "points", "home.json")
+_OF_THE_LOG = ("events.db", "inbox.db", "metrics.db", "mirror.db", "secret", "points", "restores.json", "home.json")
 
 
 def begin(home: Home) -> Path | None:

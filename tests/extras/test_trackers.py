@@ -229,7 +229,7 @@ class Worn:
         self.mirror = self.fresh()
 
     def fresh(self) -> Follower:
-        sources = Sources(self, self.feed, str(self.directory), "all", lambda project: True)
+        sources = Sources(self, self.feed, lambda seq: str(self.directory), "all", lambda project: True)
         self.clock = 0.0
         return Follower(MlflowTracker(self.mlflow.url), self.file.of("mlflow"), sources, self.now)
 

@@ -115,6 +115,25 @@ def test_a_backup_says_how_it_is_restored(
     assert capsys.readouterr().err.endswith(f"to restore it into an empty home: tm restore '{tmp_path}/a copy'\n")
 
 
+def test_a_job_after_a_restore_has_a_run_of_its_own_and_a_known_one_keeps_its(server: Server, tmp_path: Path) -> None:
+    """The lost home's `train-2` had the same run in the trackers, with other params and other points."""
+    homes, known = [server.home], [server.job().seq]
+    for name in ("second", "third"):
+        copies.backup(homes[-1], tmp_path / f"copy for {name}", blobs=False)
+        homes.append(Home(tmp_path / name))
+        copies.restore(homes[-1], tmp_path / f"copy for {name}")
+        again = Server(homes[-1], rows=100 * len(homes))
+        again.submit()
+        again.tick()
+        known.append(again.job(f"train-{len(homes)}").seq)
+    first = compose.server_id(homes[0])
+    second, third = (home.identity() for home in homes[1:])
+    assert [[compose.run_server(home)(seq) for seq in known] for home in homes] == [
+        [first, first, first], [first, second, second], [first, second, third],
+    ]  # fmt: skip
+    assert compose.server_id(homes[2]) == first, "the lock by which the two do not run side by side"
+
+
 def test_a_server_and_what_was_restored_of_it_do_not_run_side_by_side(server: Server, tmp_path: Path) -> None:
     """Both launched the same jobs: one was restored while the other was down, and people were only warned."""
     restored, another = Home(tmp_path / "restored"), Home(tmp_path / "another")

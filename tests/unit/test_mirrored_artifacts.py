@@ -6,9 +6,9 @@ from typing import BinaryIO
 
 import pytest
 
-from trainmaster.errors import DamagedError, NotFoundError
+from trainmaster.errors import DamagedError, NotFoundError, StoreRefusedError, StoreUnavailableError, TrainmasterError
 from trainmaster.model.checkpoints import Artifact
-from trainmaster.ports.tracker import Mirrored, RunRefusedError
+from trainmaster.ports.tracker import Mirrored, RunRefusedError, RunTroubledError
 from trainmaster.store.mirror_state import MirrorFile
 from trainmaster.testing.tracker_contract import MemoryTracker, some_run
 from trainmaster.tracking.artifacts import ArtifactCopier
@@ -53,3 +53,16 @@ def test_a_directory_refuses_only_the_file_whose_name_it_cannot_store(tmp_path: 
     runs.keep(ref, "plot", source)
     with pytest.raises(RunRefusedError, match="cannot be stored"):
         runs.keep(ref, path, source)
+
+
+@pytest.mark.parametrize("kind", [StoreUnavailableError, StoreRefusedError])
+def test_a_store_that_fails_is_the_trouble_of_this_run_and_not_of_the_tracker(tmp_path: Path, kind: type[TrainmasterError]) -> None:
+    """One job's file stopped the points of all jobs, and `tm doctor` said that MLflow did not answer."""
+
+    def opened(job: str, one: Artifact) -> BinaryIO:
+        raise kind("the store could not read a.png")
+
+    tracker = MemoryTracker()
+    copier = ArtifactCopier(lambda job, limit: [Artifact("a.png", "1", 5, 1)], opened, tmp_path)
+    with pytest.raises(RunTroubledError, match=r"\Athe store could not read a\.png\Z"):
+        copier(tracker, Mirrored("digits-1", tracker.begin(some_run()).ref, ""))

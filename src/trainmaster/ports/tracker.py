@@ -33,7 +33,7 @@ class RunRefusedError(OperationError):
 
 
 class RunTroubledError(OperationError):
-    """The tracker answers but fails on this run, by a fault of its own. It is retried later; other runs continue."""
+    """The tracker, or our own store, answers but fails on this run. It is retried later; other runs continue."""
 
     code = "run_troubled"
 

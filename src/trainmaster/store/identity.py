@@ -1,6 +1,6 @@
 """The identity of a home: one id, stored in `home.json` and in each of the home's databases.
 
-The id is `<server>.<epoch>`: the server's name for trackers, which a restore keeps, and a random part, which it does not.
+The id is `<server>.<epoch>`: the server's name, which a restore keeps, and a random part, which it does not.
 It is created once, with the home. Files with different ids are refused, and so is a home without its log. The path is not
 part of the identity: a moved home keeps working, a copy beside its original is refused.
 """
@@ -22,7 +22,7 @@ from trainmaster.errors import DamagedError, OperationError
 from trainmaster.home import Home, write_atomic
 from trainmaster.model.ids import AgentKey
 from trainmaster.store import schema
-from trainmaster.store.database import create_tables, open_engine, read_version, translated
+from trainmaster.store.database import create_tables, open_engine, read_version, translated, upsert
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.wire.names import AGENT
 from trainmaster.wire.processes import same_process
@@ -36,6 +36,7 @@ _LOST_WORDS = {
     "metrics": "metrics.db was missing and has been created anew: the metric points up to now are lost",
 }
 
+_SET_MARK = upsert(schema.unstepped, ["series", "n"])
 _DAMAGED = {"metrics": "metric points up to now are not shown, jobs run on"}
 
 
@@ -84,7 +85,8 @@ def join(home: Home, absent: list[str], server: str) -> str:
         if read["events"].empty:
             _keep_ahead(home)
     for store in missing:
-        _write(files(home)[store], store, own)
+        replaces = store == "metrics" and read[store].empty and not read["events"].empty
+        _write(files(home)[store], store, own, replaces)
     for store in [store for store in absent if store in _LOST_WORDS and not read["events"].empty]:
         troubles.say(f"lost {store}", _LOST_WORDS[store])
     _note_place(home, own)
@@ -105,12 +107,15 @@ def set_aside(path: Path, store: str, why: DamagedError) -> Path:
         create_tables(engine, store)
     finally:
         engine.dispose()
-    id = Home(path.parent).identity()
-    if id:
-        _write(path, store, id)
+    _write(path, store, Home(path.parent).identity(), replaces=True)
     told = f"{why.message}; it was set aside as {aside.name}, and a new one was created: {_DAMAGED[store]}"
     troubles.say(f"damaged {store}", told)
     return aside
+
+
+def begin_above(connection: Connection, seq: int) -> None:
+    """Number the points that are still to come above `seq`."""
+    connection.execute(_SET_MARK, {"series": schema.MARK, "n": 0, "attempt": 0, "value": None, "time_s": 0.0, "seq": seq})
 
 
 def probe(home: Home) -> None:
@@ -146,12 +151,19 @@ def _id(connection: Connection, store: str) -> str | None:
     return id
 
 
-def _write(path: Path, store: str, id: str) -> None:
+def _write(path: Path, store: str, id: str, replaces: bool = False) -> None:
+    """Write the id, unless it is empty. `replaces`: it is a metrics file in the place of a lost one.
+
+    Mirrors remember a number of the lost file, and nobody knows its last one. A time in microseconds is above it: no server
+    takes a million points per second.
+    """
     engine = open_engine(path)
     try:
         with translated(path), engine.execution_options(writes=True).begin() as connection:
-            if _id(connection, store) is None:
+            if id and _id(connection, store) is None:
                 connection.execute(insert(schema.identity[store]).values(id=1, home=id))
+            if replaces:
+                begin_above(connection, int(time.time() * 1e6))
     finally:
         engine.dispose()
 

@@ -247,6 +247,8 @@ point = Table(
     sqlite_with_rowid=False,
 )
 
+MARK = 0  # no series has this id: its one row has the number of the latest point, if no point of this file has it
+
 unstepped = Table(
     "unstepped",
     METRICS,

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from trainmaster.errors import DamagedError, NotFoundError
+from trainmaster.errors import DamagedError, NotFoundError, StoreRefusedError, StoreUnavailableError
 from trainmaster.model.checkpoints import Artifact
-from trainmaster.ports.tracker import NOT_COPIED, Mirrored, RunRefusedError, Tracker
+from trainmaster.ports.tracker import NOT_COPIED, Mirrored, RunRefusedError, RunTroubledError, Tracker
 
 FILE_MAX_BYTES = 10 * 1024 * 1024  # larger files stay in our own store, where `tm get` finds them
 FILES_MAX = 1000  # of one job
@@ -30,7 +30,10 @@ class ArtifactCopier:
         self._scratch = scratch
 
     def __call__(self, tracker: Tracker, run: Mirrored) -> Mirrored:
-        """The run with its copied artifacts; the identical object if nothing was copied."""
+        """The run with its copied artifacts; the identical object if nothing was copied.
+
+        Raises: RunTroubledError if the store fails: it is not the tracker's fault, and other runs continue.
+        """
         kept = dict(run.kept)
         for one in self._listed(run.job, FILES_MAX):
             if one.bytes <= FILE_MAX_BYTES and kept.get(one.path) != one.digest:
@@ -50,6 +53,8 @@ class ArtifactCopier:
                     shutil.copyfileobj(source, target)
             except (NotFoundError, DamagedError) as error:
                 return error.message
+            except (StoreUnavailableError, StoreRefusedError) as error:
+                raise RunTroubledError(error.message, error.hint) from error
             except OSError as error:  # of this file, e.g. a name that the disk does not take
                 return error.strerror or type(error).__name__
             try:

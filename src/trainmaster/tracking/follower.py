@@ -25,7 +25,7 @@ from trainmaster.ports.tracker import (
 )
 from trainmaster.tracking.mirrored_runs import Endings, MirroredRuns
 from trainmaster.tracking.run_backoff import RunBackoff
-from trainmaster.tracking.runs import point_of, run_of
+from trainmaster.tracking.runs import point_of
 from trainmaster.tracking.sources import Sources
 from trainmaster.tracking.wipe_probe import WipeProbe
 
@@ -86,7 +86,8 @@ class Follower:
         page = self._from.feed.since(self._cursor.points_seq, _OLDEST)
         if page.after is None:
             return Lag(0, 0.0, runs, refused)
-        points = self._from.feed.last_seq() - self._cursor.points_seq
+        before = page.points[0].seq - 1 if page.points else self._cursor.points_seq  # numbers may have a gap behind the cursor
+        points = self._from.feed.last_seq() - before
         oldest_s = min((point.time_s for point in page.points), default=time.time())
         return Lag(points, max(0.0, time.time() - oldest_s), runs, refused)
 
@@ -152,7 +153,7 @@ class Follower:
         job = self._from.log.job(job_id)
         if job is None or not self._from.takes(job.spec.project):
             return None
-        run = run_of(job, self._from.server)
+        run = self._from.run_of(job)
         known = self._runs.of(job_id)
         if known is not None and not self._cursor.choice and not self._tracker.holds(known.ref):
             self._forget(job_id)
@@ -197,7 +198,7 @@ class Follower:
         if not self._runs.contents_known(known):
             job = self._from.log.job(known.job)
             try:
-                logged = self._tracker.begin(run_of(job, self._from.server)).logged if job is not None else {}
+                logged = self._tracker.begin(self._from.run_of(job)).logged if job is not None else {}
                 self._runs.note_contents(known.job, logged)
             except RunTroubledError as error:
                 self._pause_and_keep(known.job, error)
@@ -286,7 +287,7 @@ class Follower:
     def _end(self, known: Mirrored) -> None:
         job = self._from.log.job(known.job) if self._endings.is_untold(known.job) else None
         if job is not None:
-            known = self._tell(known, run_of(job, self._from.server))
+            known = self._tell(known, self._from.run_of(job))
             self._endings.told(known.job)
         assert known.told is not None
         self._tracker.settle(known.ref, known.told, known.mark)
@@ -352,9 +353,13 @@ class Follower:
             _log.warning("%s is mirrored later: %s", job, error)
 
     def _later(self, known: Mirrored, upto_seq: int) -> Mirrored:
-        """The run with all points up to this number to be backfilled, except those that it already contains."""
+        """The run with all points up to this number to be backfilled, except those that it already contains.
+
+        Without its mark, a file is written again from its beginning: it cannot tell what it contains.
+        """
         self._runs.forget_contents(known)
-        return replace(known, fill_upto=max(upto_seq, known.fill_upto or 0), fill_after=None, found=True, settled=False)
+        fill = max(upto_seq, known.fill_upto or 0)
+        return replace(known, fill_upto=fill, fill_after=None, found=True, settled=False, mark="")
 
     def _is_over(self, known: Mirrored) -> bool:
         return self._endings.is_untold(known.job) or (known.told is not None and known.told.status.ended)

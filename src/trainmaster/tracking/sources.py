@@ -7,7 +7,8 @@ from typing import Protocol
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.job import Job
 from trainmaster.ports.store import JobQuery
-from trainmaster.ports.tracker import Feed, Mirrored, Tracker
+from trainmaster.ports.tracker import Feed, Mirrored, Run, Tracker
+from trainmaster.tracking.runs import run_of
 
 PAGE = 5000  # points read and sent per batch
 
@@ -28,12 +29,19 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of a mirror. `takes` selects projects, and `choice` identifies that selection; `server` is in run ids."""
+    """The sources of a mirror. `takes` selects projects, and `choice` identifies that selection.
+
+    `server`: what the id of a run is made of besides the job's name, by the number of the job (`compose.run_server`).
+    """
 
     log: Log
     feed: Feed
-    server: str
+    server: Callable[[int], str]
     choice: str
     takes: Callable[[str], bool]
     copy_artifacts: Callable[[Tracker, Mirrored], Mirrored] = lambda tracker, run: run
     page: int = PAGE
+
+    def run_of(self, job: Job) -> Run:
+        """The run of a job."""
+        return run_of(job, self.server(job.seq))

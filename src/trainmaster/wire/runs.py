@@ -8,7 +8,7 @@ TAG_RUN = "trainmaster.run"  # tag of a run in a tracker: the id of its job and 
 def run_id(server: str, job: str) -> str:
     """32 hexadecimal digits, like MLflow's own run ids. One id per job of a server, for all its attempts.
 
-    `server` distinguishes servers that mirror into the same tracker (`compose.server_id`).
+    `server` distinguishes servers that mirror into the same tracker (`compose.run_server`).
     """
     return hashlib.sha256(f"{server}/{job}".encode()).hexdigest()[:32]
 

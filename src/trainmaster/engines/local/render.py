@@ -177,8 +177,9 @@ def run_identity(job: Job, site: Site) -> RunIdentity | None:
     """The job's run for a script's own `mlflow`; None if the spec sets another tracking server."""
     if ENV_TRACKER in environment(job, site):
         return None
+    server = str(site.home.root) if site.settings.run_server is None else site.settings.run_server(job.seq)
     return RunIdentity(
-        id=run_id(site.settings.server or str(site.home.root), job.id),
+        id=run_id(server, job.id),
         experiment_id=experiment_id(job.spec.experiment),
         experiment=job.spec.experiment,
         name=job.id,

@@ -1,5 +1,6 @@
 """Settings of the local engine, and the facts about the machine that a launch needs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class LocalSettings:
     environments_max_bytes: int = 20 * 1024**3  # of virtual environments from requirements files
     blob_root: str | None = None  # directory of the store, or of its local cache; from `server.toml`
     remote_store: bool = False  # likewise
-    server: str = ""  # id of this server, for the ids of runs; empty: derived from the home's path
+    run_server: Callable[[int], str] | None = None  # `compose.run_server`; None: runs have the home's path in their ids
     pickle_projects: tuple[str, ...] = ()  # projects whose models may be pickles; from `server.toml`
     declared: NodeSettings = field(default_factory=NodeSettings)  # resources that cannot be measured; from `server.toml`
 

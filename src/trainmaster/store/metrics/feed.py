@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, literal, select,
 from trainmaster.ports.tracker import FeedPage, FeedPoint
 from trainmaster.store import schema
 from trainmaster.store.database import Database
-from trainmaster.store.metrics.thinning import MARK, read_last_seq
+from trainmaster.store.metrics.thinning import read_last_seq
 
 _PER_QUERY = 500
 _CACHED_MAX = 100_000
@@ -52,7 +52,8 @@ class SqlFeed:
         with self._database.reading() as connection:
             rows = []
             for table in (_point, _unstepped):
-                query = _columns(table).where(table.c.seq > seq, table.c.series != MARK).order_by(table.c.seq).limit(limit)
+                newer = (table.c.seq > seq) & (table.c.series != schema.MARK)
+                query = _columns(table).where(newer).order_by(table.c.seq).limit(limit)
                 rows += [_Row(*row) for row in connection.execute(query)]
             rows = sorted(rows, key=lambda row: row.seq)[:limit]
             return FeedPage(self._points(connection, rows), (rows[-1].seq,) if rows else None)

@@ -7,22 +7,18 @@ from sqlalchemy import Connection, Table, delete, func, select
 
 from trainmaster.ports.metric_store import LostWork
 from trainmaster.store import schema
-from trainmaster.store.database import Database, upsert
+from trainmaster.store.database import Database
+from trainmaster.store.identity import begin_above
 from trainmaster.store.metrics.curves import read_best, read_curve, read_divergence, read_last
 
 _STEP = 2000  # points examined per transaction
 _PAGES = 500  # returned to the disk per transaction
 _EVERY = 2**63 - 1  # points
 _series, _point, _unstepped, _latest = schema.series, schema.point, schema.unstepped, schema.latest
-_KEEP_SEQ = upsert(_unstepped, ["series", "n"])
-
-MARK = 0  # no series has this id: its one row stores the number of the latest point, if that was removed
-
-_MARK: dict[str, object] = {"series": MARK, "n": 0, "attempt": 0, "value": None, "time_s": 0.0}
 
 
 def read_last_seq(connection: Connection) -> int:
-    """The number of the latest point, even if it was removed; 0 before the first."""
+    """The number of the latest point, even if it was removed or is in the file before this one; 0 before the first."""
     newest = [connection.scalar(select(func.max(table.c.seq))) for table in (_point, _unstepped)]
     return max(seq or 0 for seq in newest)
 
@@ -66,7 +62,7 @@ class Thinner:
                 for start in range(0, len(doomed), 500):
                     connection.execute(delete(table).where(of_series, position.in_(doomed[start : start + 500])))
                 if read_last_seq(connection) < newest:
-                    connection.execute(_KEEP_SEQ, _MARK | {"seq": newest})
+                    begin_above(connection, newest)
             removed += len(doomed)
             if len(rows) < _STEP:
                 return removed
