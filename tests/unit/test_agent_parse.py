@@ -158,6 +158,27 @@ def test_a_count_that_begins_anew_without_a_total_goes_on() -> None:
     assert found == sorted(set(found))
 
 
+def test_the_next_attempt_knows_whether_steps_begin_anew_in_each_epoch() -> None:
+    """OLMo counts over all epochs, to a total of its own: the first step of its second attempt was read as 739469."""
+    line, learned = "[step={}/739328,epoch={}]", EpochCounts()
+    assert steps_of([line.format(at, epoch) for at, epoch in ((1, 0), (80, 0), (81, 1), (150, 1))], learned) == [1, 80, 81, 150]
+    again = [line.format(141, 1), line.format(142, 1)]
+    assert steps_of(again, EpochCounts(learned.first, learned.steps, learned.anew)) == [141, 142]
+    within, learned = "Epoch [{}/10], Step [{}/600], Loss: 0.5", EpochCounts()
+    assert steps_of([within.format(1, 500), within.format(2, 100)], learned) == [500, 700]
+    assert steps_of([within.format(2, 300)], EpochCounts(1, None, learned.anew)) == [900]
+
+
+def test_a_count_that_goes_on_from_the_given_checkpoint_is_over_all_epochs() -> None:
+    """Its first attempt was killed right after the first epoch: no line has shown how it counts."""
+    line = "[step={}/739328,epoch={}]"
+    for given, first in ((80, 81), (80, 90)):
+        steps = [first, first + 1]
+        assert steps_of([line.format(step, 1) for step in steps], EpochCounts(0, given=given)) == steps
+    for given, at in ((1, 1), (1, 2), (600, 1), (600, 10), (750, 151)):  # numbered by epochs, or by all steps
+        assert steps_of([f"Epoch 1, Step [{at}/600], Loss: 0.5"], EpochCounts(0, given=given)) == [600 + at]
+
+
 def test_an_epochs_own_line_belongs_to_its_last_batch() -> None:
     lines = ["| epoch   1 |   200/  300 batches | loss  7.63", "| end of epoch   1 | time: 30.12s | valid loss  5.51"]
     assert steps_of(lines) == [200, None]
