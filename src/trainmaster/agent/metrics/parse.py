@@ -45,6 +45,7 @@ _LOADING = re.compile(
     re.IGNORECASE,
 )
 _STAGE = re.compile(r"[Ss][Tt][Ee][Pp] \d{1,6}(?:/\d{1,6})? {0,2}[:.)] {1,2}[A-Z][A-Za-z]")  # Step 1: Loading data
+_EPOCHS_BAR = re.compile(r"Epoch \d{1,9}/\d{1,9}: ")  # of scvi-tools; Lightning's names no total
 _REPR = re.compile(r"\(?[A-Za-z_][\w.]{0,60}\)?:? ?[A-Za-z_]{0,60}\(")
 _SAVING = re.compile(r"(?=[sbi\"])(?:\b(?:sav(?:e|ed|ing)|stopp(?:ed|ing)|stop|best|improv\w{1,5})\b|\")")  # before a counter
 _ROW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # below a step
@@ -194,7 +195,7 @@ class Parser:
             self._block = _BLOCK_MAX
         elif ":" not in body and "=" not in body and not body.startswith(_RULES):
             self._block = 0
-        if " v_num" in body:
+        if " v_num" in body and not _EPOCHS_BAR.match(body):
             self._steps.epochs.first = 0  # Lightning, which is read once in a while, counts epochs from 0
         if "{" not in body and len(_SETTINGS.findall(body)) >= _SETTINGS_MIN:
             return None
@@ -276,7 +277,8 @@ class Parser:
             return None
         bar.at = at
         if len(said) == 1 and said[0].rank == EPOCH and not bar.epochs and bar.at >= 0:
-            said.append(Counter("batch", str(bar.at), str(bar.total)))
+            of_epochs = self._positions.of_epochs(bar, said[0].count, said[0].total)
+            said = [Counter("epoch", str(bar.at))] if of_epochs else [*said, Counter("batch", str(bar.at), str(bar.total))]
         if said:
             named, step = self._steps.choose(said, bool(values), word)
             begins = bar.at == 0 and not values  # the bar of an epoch is drawn before its first step
