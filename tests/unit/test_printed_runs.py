@@ -134,6 +134,26 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("Test: [48/48]  Loss 1.5 (1.75)  Prec@1 28.125 ( 31.250)", (None, {"test_Loss": 1.75, "test_Prec@1": 31.25})),
         (" * Prec@1 17.236 Prec@5 37.880", (None, {"test_Prec@1": 17.236, "test_Prec@5": 37.88})),
     ],
+    "KataGo: the validation after an epoch": [
+        ("BEGINNING NEXT EPOCH 1", (1, {})),
+        ("Global step: 102400 samples", (102400, {})),
+        ("p0loss = 2.5, vloss = 0.75, loss = 4.25, time_since_last_print = 0.5", (None, {"p0loss": 2.5, "vloss": 0.75, "loss": 4.25, "time_since_last_print": 0.5})),
+        ("Beginning validation after epoch!", None),
+        ("p0loss = 2.25, vloss = 0.5, loss = 4.125", (None, {"val_p0loss": 2.25, "val_vloss": 0.5, "val_loss": 4.125})),
+        ("Validation took 0.2 seconds", None),
+        ("BEGINNING NEXT EPOCH 2", None),
+        ("p0loss = 2.0, vloss = 0.25, loss = 4.0", (None, {"p0loss": 2.0, "vloss": 0.25, "loss": 4.0})),
+        ("Validating...", None),
+        ("loss = 3.5", (None, {"val_loss": 3.5})),
+        ("[5] train-loss:0.5", (5, {"train-loss": 0.5})),
+        ("loss = 3.25", (None, {"loss": 3.25})),
+    ],
+    "Before a training, what is validated is no model": [
+        ("Validating the configuration", None),
+        ("Validating", None),
+        ("Starting validation of 3 files", None),
+        ("loss = 3.5", (None, {"loss": 3.5})),
+    ],
     "RLlib: coefficients are settings": [("entropy_coeff 0.5", None), ("step 5: vf_loss_coeff=0.5", (5, {"vf_loss_coeff": 0.5}))],
 }
 

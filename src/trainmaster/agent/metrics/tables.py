@@ -1,4 +1,7 @@
-"""Values in tables: rows of `| name | value |` between lines (Stable-Baselines3), and columns under a header (fastai)."""
+"""Values in tables: rows of `| name | value |` between lines (Stable-Baselines3), and columns under a header (fastai).
+
+Also rows below a step or a heading, which are no tables: `[batch=1/4800]:`, below it `train/loss: 11.2`.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,16 @@ _COCO = re.compile(
     r"Average (?:Precision|Recall) {1,2}\((A[PR])\) {1,2}@\[ IoU=0\.(\d\d)(:0\.95)? {0,2}"
     r"\| {0,2}area= {0,2}(all|small|medium|large) {0,2}\| {0,2}maxDets= {0,2}(\d{1,4}) {0,2}\] {0,2}= {0,2}(-?\d\.\d{1,9})\Z"
 )
+_BELOW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # a step
+_BELOW_MAX = 60  # lines
+_SECTION = re.compile(r"[>=#*-]{0,12} {0,2}(TRAINING|EVALUATION|VALIDATION|TESTING)(?: {0,2}\([^()]{0,40}\))?[ =#*-]{0,12}\Z")
+_VALIDATES = re.compile(  # KataGo: Beginning validation after epoch!
+    r"(?:(?:Beginning|Starting|Running) validation\b|Validating (?:the model|after|at|on)\b)[^:=\d]{0,80}\Z"
+    r"|Validating[ .!…]{0,5}\Z"
+)
+_METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
+_RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
+_RULES = ("--", "**", "##")
 
 class Rows:
     """A table with one value per row. It is read when its last line, a rule of dashes, comes."""
@@ -162,6 +175,48 @@ class Columns:
                 if value is not None:
                     values[name] = value
         return (int(step.group(1)) if step is not None else None, values) if values else None
+
+
+class Headings:
+    """What lines without a step belong to: the step above them, or the part of the run that a heading names."""
+
+    def __init__(self) -> None:
+        self.word = ""  # names below ` > EVALUATION` begin with it, until a line names a step or an epoch
+        self._left = 0  # lines that may still be rows
+
+    @property
+    def open(self) -> bool:
+        """Whether rows may follow."""
+        return self._left > 0
+
+    def next(self) -> None:
+        """A line comes."""
+        self._left -= self._left > 0
+
+    def line(self, text: str, body: str, begun: bool) -> None:
+        """What a line says as a heading, or as an end of rows. `body`: the text without what loggers put before it.
+
+        `begun`: the program has shown progress. What is validated before is no model.
+        """
+        section, of = _SECTION.match(body), _METRICS_OF.match(text.strip())
+        if section is not None:
+            self.word = {"EVALUATION": "eval", "VALIDATION": "val", "TESTING": "test"}.get(section[1], "")
+        if begun and _VALIDATES.match(body):
+            self.word = "val"
+        if of is not None:
+            self.word, self._left = of[1].lower(), _BELOW_MAX
+        if _RESULTS.match(body):
+            self._left = _BELOW_MAX
+        elif ":" not in body and "=" not in body and not body.startswith(_RULES):
+            self._left = 0
+
+    def step(self, alone: bool) -> None:
+        """A line named a step. `alone`: without values, so that they may stand in rows below it."""
+        self._left = _BELOW_MAX if alone else 0
+
+    def has(self, body: str) -> bool:
+        """Whether a line of one value is such a row."""
+        return self.open and _BELOW.match(body) is not None and "best" not in body.lower()
 
 
 def _balanced(name: str) -> str:
