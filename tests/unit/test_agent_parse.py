@@ -92,6 +92,15 @@ def test_steps_of_a_pattern_and_of_other_lines_are_the_same_ones() -> None:
     assert [epochs.parse(line) for line in lines] == [(1, {"loss": 0.5}), (1, {"dice": 0.25}), (2, {"loss": 0.4})]
 
 
+def test_rows_below_a_step_that_a_pattern_reads_are_of_it() -> None:
+    parser = Parser(compiled(r"\[step=(?P<step>\d+)/"))
+    lines = [b"    model/d_model=1.5", b"[step=3/739328,epoch=0]", b"    optim/total_grad_norm=3.25", b"    train/Perplexity=249,403", b"done"]
+    read = [parser.parse(line) for line in lines]
+    assert read == [None, (3, {}), (None, {"optim/total_grad_norm": 3.25}), (None, {"train/Perplexity": 249403.0}), None]
+    bars = Parser(compiled(r"at step (?P<step>\d+)"))
+    assert [bars.parse(line) for line in (b"saved at step 3", b"  loss: 0.5")] == [(3, {}), (None, {"loss": 0.5})]
+
+
 def test_a_step_beyond_all_counting_is_none() -> None:
     """The server takes 64 bits: one such step would have every later request of the agent refused."""
     parser = Parser(compiled(r"t=(?P<step>\S+) loss=(?P<loss>\S+)"))

@@ -143,6 +143,8 @@ class Parser:
         if step is not None and abs(step) < STEP_MAX:
             counted = next((one for one in counters(line) if one.at == match.start(self._pattern.groupindex["step"])), None)
             self._steps.choose([counted or Counter("step", "0")], True, "")  # whether lines that name epochs name steps
+            self._progress_seen, self._headings.word = True, ""
+            self._headings.step(alone=not values)
             return int(step), values
         return self._steps.choose(counters(line), True, "")[1], values
 
