@@ -154,6 +154,27 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("Starting validation of 3 files", None),
         ("loss = 3.5", (None, {"loss": 3.5})),
     ],
+    "OLMo: evaluations below a name": [
+        ("INFO  Settings", None),
+        ("    model/d_model=1.5", None),
+        ("2026-11-27 11:35:00.735\tvm:0\tolmo.train:967\tINFO\t[step=40/739328,epoch=0]", (40, {})),
+        ("    optim/total_grad_norm=3.235", (None, {"optim/total_grad_norm": 3.235})),
+        ("    train/Perplexity=249,403", (None, {"train/Perplexity": 249403.0})),
+        ("2026-11-27 11:35:00.735\tvm:0\tolmo.train:967\tINFO\tCheckpoint saved to out/step40-unsharded", None),
+        ("2026-11-27 11:35:05.483\tvm:0\tolmo.train:967\tINFO\tall-small-ppl-validation", None),
+        ("    eval/c4_en-validation/CrossEntropyLoss=7.300", (None, {"eval/c4_en-validation/CrossEntropyLoss": 7.3})),
+        ("    eval/c4_en-validation/Perplexity=1,480", (None, {"eval/c4_en-validation/Perplexity": 1480.0})),
+        ("2026-11-27 11:35:05.483\tvm:0\tolmo.train:967\tINFO\tRunning evaluation for 'piqa'...", None),
+        ("2026-11-27 11:35:05.483\tvm:0\tolmo.train:967\tINFO\t[eval_step=1/1]", None),
+        ("2026-11-27 11:35:05.483\tvm:0\tolmo.train:967\tINFO\tpiqa", None),
+        ("    eval/downstream/piqa_len_norm=0.5200", (None, {"eval/downstream/piqa_len_norm": 0.52})),
+        ("    note: 0.5", None),
+        ("Saving is done", None),
+        ("    keep_last=3.5", None),
+    ],
+    "A count with a comma is written as a measured one is": [
+        ("Perplexity: 1,480", (None, {"Perplexity": 1480.0})),
+    ],
     "RLlib: coefficients are settings": [("entropy_coeff 0.5", None), ("step 5: vf_loss_coeff=0.5", (5, {"vf_loss_coeff": 0.5}))],
 }
 

@@ -161,6 +161,7 @@ class Parser:
         self._headings.next()
         open_ = self._rows.open or self._columns.open or self._headings.open or stripped[:1] == b"|"
         if not (open_ or any(hint in lowered for hint in _HINTS)):
+            self._headings.passed(line)
             return None
         text = plain(line)
         belongs, read = self._rows.feed(text)
@@ -323,7 +324,7 @@ class Parser:
             return (step, values) if values or step is not None else None
         self.rule = "names of measured values"
         under_it = word or self._headings.word
-        if len(given) == 1 and not given[0].spaced and self._headings.has(body):
+        if len(given) == 1 and not given[0].spaced and self._headings.has(body, given[0].at, indented):
             return None, named_values(under_it, given)
         if indented and not self._progress_seen:
             given = [pair for pair in given if pair.spaced]

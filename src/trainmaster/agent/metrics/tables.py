@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from trainmaster.agent.metrics.line_text import aligned
+from trainmaster.agent.metrics.line_text import aligned, plain, without_prefix
 from trainmaster.agent.metrics.vocabulary import EPOCH, NUMBER, RANKS, STEP, measured, number
 from trainmaster.agent.transport.point_values import is_step
 
@@ -51,6 +51,7 @@ _VALIDATES = re.compile(  # KataGo: Beginning validation after epoch!
 _METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
+_LABEL = re.compile(r"[A-Za-z][\w./-]{0,80}\Z")  # of an evaluation: OLMo's `piqa`
 
 class Rows:
     """A table with one value per row. It is read when its last line, a rule of dashes, comes."""
@@ -183,6 +184,8 @@ class Headings:
     def __init__(self) -> None:
         self.word = ""  # names below ` > EVALUATION` begin with it, until a line names a step or an epoch
         self._left = 0  # lines that may still be rows
+        self._indented = False  # rows of this output are `    train/loss=0.5`: such ones may stand below a name, too
+        self._named = False  # a name is above these rows
 
     @property
     def open(self) -> bool:
@@ -208,15 +211,26 @@ class Headings:
         if _RESULTS.match(body):
             self._left = _BELOW_MAX
         elif ":" not in body and "=" not in body and not body.startswith(_RULES):
-            self._left = 0
+            self._named = self._indented and _LABEL.match(body) is not None
+            self._left = _BELOW_MAX if self._named else 0
+
+    def passed(self, line: bytes) -> None:
+        """A line that says nothing else."""
+        if self._indented:
+            text = plain(line)
+            self.line(text, without_prefix(text), True)
 
     def step(self, alone: bool) -> None:
         """A line named a step. `alone`: without values, so that they may stand in rows below it."""
-        self._left = _BELOW_MAX if alone else 0
+        self._left, self._named = _BELOW_MAX if alone else 0, False
 
-    def has(self, body: str) -> bool:
-        """Whether a line of one value is such a row."""
-        return self.open and _BELOW.match(body) is not None and "best" not in body.lower()
+    def has(self, body: str, at: int, indented: bool) -> bool:
+        """Whether a line of one value, which begins at `at`, is such a row."""
+        if not self.open or _BELOW.match(body) is None or "best" in body.lower():
+            return False
+        joined = indented and body[at - 1] == "="
+        self._indented = self._indented or joined
+        return joined or not self._named
 
 
 def _balanced(name: str) -> str:
