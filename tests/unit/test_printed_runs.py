@@ -175,6 +175,20 @@ RUNS: dict[str, list[tuple[str, object]]] = {
     "A count with a comma is written as a measured one is": [
         ("Perplexity: 1,480", (None, {"Perplexity": 1480.0})),
     ],
+    "big_vision: a value a line": [
+        ("I1127 11:35:00.443163 140116574091264 utils.py:1046] \x1b[35m[0]\x1b[0m num_params = 22050664.0", None),
+        ("I1127 11:35:00.644108 140116574091264 utils.py:1046] \x1b[35m[0]\x1b[0m val/prec@1 = 0.1", (0, {"val/prec@1": 0.1})),
+        ("[10] global_schedule = 0.000925", (10, {"global_schedule": 0.000925})),
+        ("[10] training_loss = 5.125", (10, {"training_loss": 5.125})),
+        ("I1127 11:35:01.964212 140116574091264 utils.py:1046] \x1b[35m[10]\x1b[0m l2_params = 121.5", (10, {"l2_params": 121.5})),
+        ("[10] img/sec/core = 7592.6", (10, {"img/sec/core": 7592.6})),
+        ("[10] epoch = 0.25", None),
+    ],
+    "The number of a process, whose settings are none": [
+        ("[0] hidden_size = 768.0", None),
+        ("step 5: loss 0.5", (5, {"loss": 0.5})),
+        ("[1] dropout = 0.1", None),
+    ],
     "RLlib: coefficients are settings": [("entropy_coeff 0.5", None), ("step 5: vf_loss_coeff=0.5", (5, {"vf_loss_coeff": 0.5}))],
 }
 

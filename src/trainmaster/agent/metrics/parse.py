@@ -87,7 +87,7 @@ class Parser:
         self._trainer = TrainerBar()
         self._positions = bars.Positions()
         self._best_follows = False  # the next line repeats the best round
-        self._headed = ""  # `test` if the line before began with it: ImageNet's summary ` * Acc@1 69.8` belongs to it
+        self._numbered = False  # values stand behind a step in brackets, `[10] loss = 0.5`: so do those of other names
         self._headings = Headings()
         self.rule = ""
 
@@ -160,6 +160,7 @@ class Parser:
         lowered = line[:LINE_MAX].lower()
         self._headings.next()
         open_ = self._rows.open or self._columns.open or self._headings.open or stripped[:1] == b"|"
+        open_ = open_ or (self._numbered and b" = " in line)
         if not (open_ or any(hint in lowered for hint in _HINTS)):
             self._headings.passed(line)
             return None
@@ -295,7 +296,7 @@ class Parser:
             return None  # the number of a process
         if not any(pair.measured or ((bracket or pair.name in _SETS) and pair.stands_alone) for pair in given):
             return None
-        self.rule = "round number"
+        self.rule, self._numbered = "round number", self._numbered or bracket
         return self._steps.choose(said, True, "")[1], {f"{under_it}{pair.name}": pair.value for pair in reversed(given)}
 
     def _plain(self, body: str, indented: bool) -> Found:
@@ -308,7 +309,8 @@ class Parser:
         parted = _in_parts(body, given)
         said = counters(body)
         valued = any(pair.measured for pair in given)
-        word = self._headed = "" if parted else head(body) or (self._headed if body.startswith(("*", *_MEANS_BEFORE)) else "")
+        before = self._headings.before if body.startswith(("*", *_MEANS_BEFORE)) else ""
+        word = self._headings.before = "" if parted else head(body) or before
         if said and not valued and (_LOADING.search(body[:200]) or (not given and _STAGE.match(body)) or _mentions(body, said)):
             return None
         if said and not given and _EVALUATED.search(body[:200]):

@@ -183,6 +183,7 @@ class Headings:
 
     def __init__(self) -> None:
         self.word = ""  # names below ` > EVALUATION` begin with it, until a line names a step or an epoch
+        self.before = ""  # `test` if the line before began with it: ImageNet's summary ` * Acc@1 69.8` belongs to it
         self._left = 0  # lines that may still be rows
         self._indented = False  # rows of this output are `    train/loss=0.5`: such ones may stand below a name, too
         self._named = False  # a name is above these rows
