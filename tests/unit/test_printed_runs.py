@@ -145,6 +145,7 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("p0loss = 2.0, vloss = 0.25, loss = 4.0", (None, {"p0loss": 2.0, "vloss": 0.25, "loss": 4.0})),
         ("Validating...", None),
         ("loss = 3.5", (None, {"val_loss": 3.5})),
+        ("Train loss: 0.5 | Val loss: 0.25", (None, {"Train_loss": 0.5, "Val_loss": 0.25})),
         ("[5] train-loss:0.5", (5, {"train-loss": 0.5})),
         ("loss = 3.25", (None, {"loss": 3.25})),
     ],

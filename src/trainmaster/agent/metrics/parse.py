@@ -325,7 +325,8 @@ class Parser:
             self._headings.step(step is not None and not values)
             return (step, values) if values or step is not None else None
         self.rule = "names of measured values"
-        under_it = word or self._headings.word
+        of_training = any(pair.name.lower().startswith("train") for pair in given)
+        under_it = word or ("" if of_training else self._headings.word)
         if len(given) == 1 and not given[0].spaced and self._headings.has(body, given[0].at, indented):
             return None, named_values(under_it, given)
         if indented and not self._progress_seen:
