@@ -42,6 +42,7 @@ def launch(root: Path, **changes: Any) -> Launch:
         "metrics_primary": None,
         "epoch_first": None,
         "epoch_steps": None,
+        "epoch_anew": None,
         "pattern_engine": None,
         "artifacts": [],
         "artifact_store": str(root / "blobs" / "artifacts" / "digits-1"),

@@ -17,7 +17,7 @@ PARAMETERS = 5
 ATTRIBUTES = 10
 MORE_ATTRIBUTES = {  # grown before there was a law, and not to grow on
     "agent/metrics/counting.py Steps": 12,
-    "agent/metrics/parse.py Parser": 13,
+    "agent/metrics/parse.py Parser": 12,
     "agent/metrics/progress.py Progress": 11,
     "simulator/forecast_scores.py ForecastScorer": 15,
     "testing/histories/people.py People": 11,

@@ -48,7 +48,7 @@ def test_a_job_of_a_moment(tmp_path: Path) -> None:
         "killed_for_memory": False, "failed_ago_s": 0.0,
         "restored_step": None, "bad": [], "doubted": [], "unread": "", "terminated": False,
         "progress": {"steps": [3], "last_step": 3, "fell_to": None, "first": {"loss": 0.5}, "last": {"loss": 0.5},
-                     "epoch_first": None, "epoch_steps": None, "sdk": None},
+                     "epoch_first": None, "epoch_steps": None, "epoch_anew": None, "sdk": None},
         "ranks": [{
             "rank": 0, "exit_code": 0, "signal": None, "stopped_by_us": False, "error": None, "raised": None,
             "last_lines": ["step 3: loss 0.5", "done"], "outside": None,

@@ -13,7 +13,7 @@ from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.sdk import channel, context
 
-EMPTY = {"steps": [], "last_step": None, "fell_to": None, "first": {}, "last": {}, "epoch_first": None, "epoch_steps": None, "sdk": None}
+EMPTY = {"steps": [], "last_step": None, "fell_to": None, "first": {}, "last": {}, "epoch_first": None, "epoch_steps": None, "epoch_anew": None, "sdk": None}
 
 
 def shown(*points: tuple[int, int | None, dict[str, float]]) -> dict[str, Any]:

@@ -106,6 +106,15 @@ def test_steps_of_a_pattern_and_of_other_lines_are_the_same_ones() -> None:
     assert [epochs.parse(line) for line in lines] == [(1, {"loss": 0.5}), (1, {"dice": 0.25}), (2, {"loss": 0.4})]
 
 
+def test_rows_below_a_step_that_a_pattern_reads_are_of_it() -> None:
+    parser = Parser(compiled(r"\[step=(?P<step>\d+)/"))
+    lines = [b"    model/d_model=1.5", b"[step=3/739328,epoch=0]", b"    optim/total_grad_norm=3.25", b"    train/Perplexity=249,403", b"done"]
+    read = [parser.parse(line) for line in lines]
+    assert read == [None, (3, {}), (None, {"optim/total_grad_norm": 3.25}), (None, {"train/Perplexity": 249403.0}), None]
+    bars = Parser(compiled(r"at step (?P<step>\d+)"))
+    assert [bars.parse(line) for line in (b"saved at step 3", b"  loss: 0.5")] == [(3, {}), (None, {"loss": 0.5})]
+
+
 def test_a_step_beyond_all_counting_is_none() -> None:
     """The server takes 64 bits: one such step would have every later request of the agent refused."""
     parser = Parser(compiled(r"t=(?P<step>\S+) loss=(?P<loss>\S+)"))
@@ -170,6 +179,27 @@ def test_a_count_that_begins_anew_without_a_total_goes_on() -> None:
     uneven = [(1, 60), (1, 160), (2, 93), (2, 193), (3, 26), (3, 126)]  # every 100th over all, printed within the epoch
     found = steps_of([line.format(*one) for one in uneven])
     assert found == sorted(set(found))
+
+
+def test_the_next_attempt_knows_whether_steps_begin_anew_in_each_epoch() -> None:
+    """OLMo counts over all epochs, to a total of its own: the first step of its second attempt was read as 739469."""
+    line, learned = "[step={}/739328,epoch={}]", EpochCounts()
+    assert steps_of([line.format(at, epoch) for at, epoch in ((1, 0), (80, 0), (81, 1), (150, 1))], learned) == [1, 80, 81, 150]
+    again = [line.format(141, 1), line.format(142, 1)]
+    assert steps_of(again, EpochCounts(learned.first, learned.steps, learned.anew)) == [141, 142]
+    within, learned = "Epoch [{}/10], Step [{}/600], Loss: 0.5", EpochCounts()
+    assert steps_of([within.format(1, 500), within.format(2, 100)], learned) == [500, 700]
+    assert steps_of([within.format(2, 300)], EpochCounts(1, None, learned.anew)) == [900]
+
+
+def test_a_count_that_goes_on_from_the_given_checkpoint_is_over_all_epochs() -> None:
+    """Its first attempt was killed right after the first epoch: no line has shown how it counts."""
+    line = "[step={}/739328,epoch={}]"
+    for given, first in ((80, 81), (80, 90)):
+        steps = [first, first + 1]
+        assert steps_of([line.format(step, 1) for step in steps], EpochCounts(0, given=given)) == steps
+    for given, at in ((1, 1), (1, 2), (600, 1), (600, 10), (750, 151)):  # numbered by epochs, or by all steps
+        assert steps_of([f"Epoch 1, Step [{at}/600], Loss: 0.5"], EpochCounts(0, given=given)) == [600 + at]
 
 
 def test_an_epochs_own_line_belongs_to_its_last_batch() -> None:

@@ -84,8 +84,8 @@ def test_standard_input_a_pattern_and_json(log: str, capsys: pytest.CaptureFixtu
             {"line": 9, "step": None, "values": {"workers": 3.0, "ratio": 0.5}, "rule": "pattern"},
         ],
         "metrics": [
-            {"name": "ratio", "points": 2, "first_step": None, "first": 0.5, "last_step": 1, "last": 0.5},
-            {"name": "workers", "points": 2, "first_step": None, "first": 2.0, "last_step": 1, "last": 3.0},
+            {"name": "ratio", "points": 2, "steps": 1, "first_step": None, "first": 0.5, "last_step": 1, "last": 0.5},
+            {"name": "workers", "points": 2, "steps": 1, "first_step": None, "first": 2.0, "last_step": 1, "last": 3.0},
         ],
         "unread": [
             {"line": 3, "times": 1, "text": "20%|##  | 2/10 [00:00<00:01,  9.00it/s, loss=0.3]"},
@@ -115,6 +115,15 @@ def test_a_pattern_of_the_step_alone_gives_the_step_of_the_lines_after_it(tmp_pa
     assert run(["metrics", "try", str(log), "--pattern", r"for step (?P<step>\d+)", "--json"]) == 0
     (loss,) = json.loads(capsys.readouterr().out)["metrics"]
     assert (loss["first_step"], loss["last_step"], loss["points"]) == (10, 30, 3)
+
+
+def test_how_many_steps_the_points_are_of_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """KataGo names its step at the beginning of an epoch: 20 points were of 4 steps, and looked as if each was of another."""
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"Global step: {n}00 samples\nloss = {9.5 - n}\nloss = {9.25 - n}\nacc = 0.{n}\n" for n in range(3)))
+    assert run(["metrics", "try", str(log)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[-2:] == [["loss", "6", "0", "to", "200", "(3", "steps)", "9.5", "7.25"], ["acc", "3", "0", "to", "200", "0", "0.2"]]
 
 
 def test_warnings_and_tracebacks_are_no_lines_to_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,9 +31,10 @@ def whole_job() -> Job:
         metrics=MetricsSpec(r"loss (?P<loss>\S+)"),
         artifacts=("out/*.png",),
     )
+    shown = Progress((1, 2), 20, epoch_first=0, epoch_anew=False)
     kept = (
         Checkpoint("c1", 10, 1, (Part(0, "aa", 1, 5), Part(1, "bb", 1, 5)), 2),
-        Checkpoint("c2", 20, 1, (Part(0, "cc", 1, 5), Part(1, "dd", 1, 5)), 2, approximate=True),
+        Checkpoint("c2", 20, 1, (Part(0, "cc", 1, 5), Part(1, "dd", 1, 5)), 2, approximate=True, progress=shown),
     )
     shares = Allocation(tuple(builders.share(node, devices=(0, 1)) for node in ("node0", "node1")))
     value = builders.job(spec=spec, code=CodeCopy("0123", files=2), checkpoints=kept)
@@ -86,7 +87,7 @@ def test_a_whole_launch() -> None:
             },
         ],
         "metrics_pattern": r"loss (?P<loss>\S+)", "metrics_automatic": True, "metrics_primary": None,
-        "epoch_first": None, "epoch_steps": None, "pattern_engine": str(Path(re2.__file__).parents[1]),
+        "epoch_first": 0, "epoch_steps": None, "epoch_anew": False, "pattern_engine": str(Path(re2.__file__).parents[1]),
         "artifacts": ["out/*.png"],
         "artifact_store": "/state/blobs/artifacts/train-1",
         "forked": False,
@@ -209,9 +210,9 @@ def test_an_exit_record_is_told_whole() -> None:
         ranks=(RankEnd(0, None, 9, True, 3.5, ("a", "b"), "boom", 7, 1.5),),
         over_memory=True, memory_limit_bytes=100, peak_memory_bytes=90, last_step=12, first_step=2, ran_s=4.0, bad=("c9",),
     )  # fmt: skip
-    newer = {"progress": {"steps": [2, 3], "last_step": 12, "sdk": "loaded"}, "unread": "EIO", "ranks": [{**RECORD["ranks"][0], "raised": "E: 1", "outside": "../data"}]}
+    newer = {"progress": {"steps": [2, 3], "last_step": 12, "epoch_anew": False, "sdk": "loaded"}, "unread": "EIO", "ranks": [{**RECORD["ranks"][0], "raised": "E: 1", "outside": "../data"}]}
     told = exits.outcome(RECORD | newer)
-    assert (told.progress, told.unread, told.ranks[0].raised) == (Progress((2, 3), 12, sdk="loaded"), "EIO", "E: 1")
+    assert (told.progress, told.unread, told.ranks[0].raised) == (Progress((2, 3), 12, epoch_anew=False, sdk="loaded"), "EIO", "E: 1")
     assert told.ranks[0].outside == "../data"
     assert exits.reports(RECORD) == (
         {"kind": "started", "n": 0, "restored": "c0", "step": 1, "bad": ["c9"], "environment": None},

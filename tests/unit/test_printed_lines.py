@@ -5,6 +5,7 @@ import math
 import pytest
 from printed_corpus import PLACE, Score, blocks, score
 
+from trainmaster.agent.metrics.counting import EpochCounts
 from trainmaster.agent.metrics.parse import Parser
 
 FOUND_MIN, WRONG_MAX = 0.97, 0.01  # named in docs/benchmarks.md
@@ -59,6 +60,21 @@ def test_a_bar_that_counts_epochs_says_the_step() -> None:
     batches = b"Training batches on cpu:  50%|#####     | 4/8.0 [00:01<00:01,  3.20batch/s]"
     lines = [bar.format(12).encode(), batches, bar.format(13).replace("1.82s/epoch", "1.20epoch/s").encode()]
     assert [parser.parse(line) for line in lines] == [(step, {"loss": 1.15, "prev_loss": 1.16}) if step else None for step in (12, 0, 13)]
+
+
+def test_a_bar_whose_description_counts_as_it_does_counts_epochs() -> None:
+    """scvi-tools: epoch 2 was read as step 25, as if it were the first of 12 batches. An epoch may have as many batches as there are."""
+    bar = "Epoch {}/{}:   8%|8         | {}/{} [00:00<00:06,  1.60it/s, v_num=1, train_loss_step=1.4e+3, train_loss_epoch={}]"
+    printed = [(1, 1), (2, 1), (2, 2), (3, 2), (11, 11), (12, 11), (12, 12)]
+    counts = EpochCounts()
+    found = Parser(epochs=counts)
+    read = [found.parse(bar.format(epoch, 12, at, 12, at / 2).encode()) for epoch, at in printed]
+    assert read == [(at, {"train_loss_step": 1400.0, "train_loss_epoch": at / 2}) for _, at in printed]
+    assert counts.first != 0
+    assert Parser().parse(b"Epoch 3/5:  40%|####      | 2/5 [00:01<00:03,  1.00s/it]") == (2, {})
+    within, parser = "Epoch {}/4:  25%|##5       | {}/4 [00:01<00:03,  1.00it/s, loss={}]", Parser()
+    steps = [parser.parse(within.format(1 + n // 4, 1 + n % 4, 9 - n).encode()) for n in range(8)]
+    assert steps == [(n + 1, {"loss": 9.0 - n}) for n in range(8)]
 
 
 def test_a_bar_beside_named_steps_says_the_steps_between() -> None:

@@ -339,13 +339,14 @@ class Job:
         return newer or max(steps, default=-1) > (-1 if self.progress_step is None else self.progress_step)
 
     @property
-    def epoch_counts(self) -> tuple[int | None, int | None]:
-        """How its program numbers epochs, if it has a checkpoint: the newest `Progress.epoch_first` and `epoch_steps`."""
+    def epoch_counts(self) -> tuple[int | None, int | None, bool | None]:
+        """How its program numbers epochs: the newest `epoch_first`, `epoch_steps` and `epoch_anew` beside its checkpoints."""
         origin = self.lineage.checkpoint if self.lineage is not None else None
         kept = (*reversed(self.checkpoints), *((origin,) if origin is not None else ()))
         shown = [one.progress for one in kept if one.progress is not None]
         first = next((one.epoch_first for one in shown if one.epoch_first is not None), None)
-        return first, next((one.epoch_steps for one in shown if one.epoch_steps is not None), None)
+        steps = next((one.epoch_steps for one in shown if one.epoch_steps is not None), None)
+        return first, steps, next((one.epoch_anew for one in shown if one.epoch_anew is not None), None)
 
     def resumable(self) -> tuple[str, ...]:
         """Checkpoints to restore in the next attempt, in order: its good ones, newest first, then the one it was forked from.

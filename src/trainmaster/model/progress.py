@@ -22,6 +22,7 @@ class Progress:
     last: dict[str, float] = field(default_factory=dict)  # loss -> its last value
     epoch_first: int | None = None  # the number of its first epoch, 0 or 1, if its steps count in each epoch anew
     epoch_steps: int | None = None  # and how many an epoch has, if no line names the total
+    epoch_anew: bool | None = None  # whether its steps begin anew in each epoch, if its lines have shown that
     sdk: str | None = None  # "loaded": the SDK loaded the checkpoint; "asked": the program asked the SDK where it is
 
     @classmethod
@@ -39,6 +40,7 @@ class Progress:
             _losses(told.get("last")),
             first if (first := _step(told.get("epoch_first"))) in (0, 1) else None,
             _step(told.get("epoch_steps")),
+            anew if isinstance(anew := told.get("epoch_anew"), bool) else None,
             sdk if sdk in _WORDS else None,
         )
 

@@ -97,6 +97,7 @@ class Launch(TypedDict):
     metrics_primary: Optional[str]  # what the spec calls the primary metric (likewise)
     epoch_first: Optional[int]  # how its earlier attempts number epochs, as `model.progress.Progress` (likewise)
     epoch_steps: Optional[int]
+    epoch_anew: Optional[bool]
     pattern_engine: Optional[str]  # directory on this node with the package re2; None: no pattern, or unknown
     artifacts: List[str]
     artifact_store: str  # <blob root>/artifacts/<job>

@@ -76,6 +76,7 @@ class Rendezvous(TypedDict):
 class _EpochCounts(TypedDict, total=False):
     epoch_first: Optional[int]
     epoch_steps: Optional[int]
+    epoch_anew: Optional[bool]
 
 
 class Progress(_EpochCounts):

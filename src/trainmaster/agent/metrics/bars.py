@@ -45,6 +45,14 @@ class Positions:
         self._ahead: Optional[bool] = None  # whether values are drawn before the move; None: no values yet
         self._values = ""  # as text, in which NaN equals itself
         self._given: Optional[int] = None
+        self._within = False  # a bar that may count epochs counted the batches of one
+
+    def of_epochs(self, bar: Bar, epoch: int, epochs: int) -> bool:
+        """Whether a bar counts the epochs that stand before it, `Epoch 2/12:   8%|▊ | 1/12`, and not as many batches."""
+        if bar.total != epochs:
+            return False
+        self._within = self._within or bar.at not in (epoch - 1, epoch)
+        return not self._within
 
     def of(self, bar: Bar, values: Dict[str, float]) -> Optional[int]:
         """The position of the values that a bar has now. None if it is a later one, and it is not known which that is."""

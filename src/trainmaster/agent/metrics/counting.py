@@ -21,13 +21,28 @@ _LINES_HELD = 5  # a dictionary waits so long for the bar
 
 
 class EpochCounts:
-    """How a program numbers its epochs: learned from its lines, and given to its next attempt, which may begin in any epoch."""
+    """How a program numbers its epochs: learned from its lines, and given to its next attempt, which may begin in any epoch.
 
-    __slots__ = ("first", "steps")
+    `given`: the step in the name of the checkpoint that this attempt was given.
+    """
 
-    def __init__(self, first: Optional[int] = None, steps: Optional[int] = None) -> None:
+    __slots__ = ("anew", "first", "given", "steps")
+
+    def __init__(
+        self,
+        first: Optional[int] = None,
+        steps: Optional[int] = None,
+        anew: Optional[bool] = None,
+        given: Optional[int] = None,
+    ) -> None:
         self.first = first  # the number of its first epoch: 0 or 1
         self.steps = steps  # of an epoch, if each begins anew and no line names the total
+        self.anew = anew  # whether the steps to a total begin anew in each epoch; None: not known yet
+        self.given = given
+
+    def follows(self, epoch: int, step: int) -> bool:
+        """Whether a first line goes on from the given checkpoint's step. One that may be an epoch's number says nothing."""
+        return self.given is not None and epoch < self.given < step and _SHARE * (step - self.given) <= self.given
 
 
 class Steps:
@@ -153,7 +168,6 @@ class StepsOfEpochs:
 
     def __init__(self, counts: EpochCounts) -> None:
         self._counts = counts
-        self._anew: Optional[bool] = None  # whether each epoch begins anew; None: not known yet
         self._last = (-1, -1)  # epoch and step of the line before
         # If no line names the total:
         self._first, self._highest, self._gap = 0, 0, 0  # steps of this epoch, and between its last two lines
@@ -168,13 +182,14 @@ class StepsOfEpochs:
         if not step.total:
             return self._unbounded(passed, epoch.count - before if before >= 0 else None, step.count)
         if step.rank == BATCH:
-            self._anew = True  # a position in an epoch
-        if passed and self._anew is None:
-            if step.count > step.total or (before == epoch.count - 1 and step.count > last >= 0):
-                self._anew = False
+            self._counts.anew = True  # a position in an epoch
+        if passed and self._counts.anew is None:
+            follows = before < 0 and self._counts.follows(epoch.count, step.count)
+            if follows or step.count > step.total or (before == epoch.count - 1 and step.count > last >= 0):
+                self._counts.anew = False
             elif (before < epoch.count and step.count <= last) or not epoch.total or not _shared(passed, step, epoch):
-                self._anew = True
-        return passed * step.total + step.count if self._anew and step.count <= step.total else step.count
+                self._counts.anew = True
+        return passed * step.total + step.count if self._counts.anew and step.count <= step.total else step.count
 
     def _unbounded(self, passed: int, further: Optional[int], count: int) -> int:
         """`further`: epochs since the line before; None for the first line."""

@@ -87,6 +87,7 @@ class Evidence:
             "last": {name: self._last_losses[name] for name in list(self._first_losses)},
             "epoch_first": self._epochs.first,
             "epoch_steps": self._epochs.steps,
+            "epoch_anew": self._epochs.anew,
             "sdk": self._sdk,
         }
 

@@ -248,7 +248,8 @@ def pairs(text: str) -> Iterator[Pair]:
         rest = after.strip()
         pair = Pair(name, value, spaced, start)
         pair.measured, pair.whole = known, _is_whole(gap)
-        pair.stands_alone = (exact or bool(match[2]) or rest.startswith("%")) and not rest.startswith(_OPERATORS)
+        shown = exact or "," in match[1] or bool(match[2]) or rest.startswith("%")
+        pair.stands_alone = shown and not rest.startswith(_OPERATORS)
         yield pair
 
 

@@ -17,7 +17,7 @@ from trainmaster.agent.metrics.counting import EpochCounts, Steps, TrainerBar
 from trainmaster.agent.metrics.line_text import LINE_MAX, cut, of_checkpoints, plain, without_prefix
 from trainmaster.agent.metrics.pairs import Counter, Pair, counters, head, pairs, round_number, under
 from trainmaster.agent.metrics.pairs import named as named_values
-from trainmaster.agent.metrics.tables import Columns, Rows, coco
+from trainmaster.agent.metrics.tables import Columns, Headings, Rows, coco
 from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, NUMBER, RANKS, is_rate, number
 from trainmaster.agent.transport.point_values import STEP_MAX, is_step
 
@@ -36,6 +36,7 @@ JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one only 
 _WORDS = (  # a line without any of these says nothing
     b"step epoch iter episode round loss acc ppl perplex bleu rouge f1 auc iou map mse mae score reward return error rew learn"
     b" metrics: trial prec recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %| test: n_gen nevals"
+    b" validat"
 )
 _HINTS = _WORDS.split()
 _LOADING = re.compile(
@@ -45,13 +46,9 @@ _LOADING = re.compile(
     re.IGNORECASE,
 )
 _STAGE = re.compile(r"[Ss][Tt][Ee][Pp] \d{1,6}(?:/\d{1,6})? {0,2}[:.)] {1,2}[A-Z][A-Za-z]")  # Step 1: Loading data
+_EPOCHS_BAR = re.compile(r"Epoch \d{1,9}/\d{1,9}: ")  # of scvi-tools; Lightning's names no total
 _REPR = re.compile(r"\(?[A-Za-z_][\w.]{0,60}\)?:? ?[A-Za-z_]{0,60}\(")
 _SAVING = re.compile(r"(?=[sbi\"])(?:\b(?:sav(?:e|ed|ing)|stopp(?:ed|ing)|stop|best|improv\w{1,5})\b|\")")  # before a counter
-_ROW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # below a step
-_SECTION = re.compile(r"[>=#*-]{0,12} {0,2}(TRAINING|EVALUATION|VALIDATION|TESTING)(?: {0,2}\([^()]{0,40}\))?[ =#*-]{0,12}\Z")
-_METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
-_RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
-_RULES = ("--", "**", "##")
 _DEFAULT = re.compile(r"\[default: ?[^]]{0,200}\]\Z")  # a list of options
 _MEMBER = re.compile(r"\"[^\"]{1,100}\": {0,2}[^ {\[]{1,60}\Z")  # of an object printed over several lines: the best result, say
 _SETTING = re.compile(r"[A-Za-z_]{1,40}: {0,2}\d{1,15}\Z")  # epoch: 4
@@ -59,7 +56,6 @@ _SETS = ("test", "learn")  # names of their own: CatBoost's `0: test: 0.766  bes
 _SETTINGS = re.compile(r"[=:] {0,2}(?:True|False|None|true|false|null)\b")  # in a line of options
 _SETTINGS_MIN = 3
 _NO_READING = ("wandb:", "best ", "best_")
-_BLOCK_MAX = 60  # lines
 _METERS = re.compile(r"(?:test|val|valid|validation|eval|evaluation): {0,2}\[ {0,8}\d{1,9}/\d{1,9}", re.IGNORECASE)
 _MEAN = re.compile(r"[-+\d.eE]{1,20} {0,2}\( {0,8}([-+]?\d{1,15}\.\d{1,15}(?:e[-+]?\d{1,3})?)\)")  # 28.1 ( 31.2)
 _REACHED = re.compile(r"'([A-Za-z][\w./-]{0,60})' reached (?=[-+\d.])")  # of Lightning: 'val_loss' reached 0.25
@@ -91,9 +87,8 @@ class Parser:
         self._trainer = TrainerBar()
         self._positions = bars.Positions()
         self._best_follows = False  # the next line repeats the best round
-        self._headed = ""  # `test` if the line before began with it: ImageNet's summary ` * Acc@1 69.8` belongs to it
-        self._section = ""  # of rows below a heading ` > EVALUATION`
-        self._block = 0  # lines that may still belong to the step above them
+        self._numbered = False  # values stand behind a step in brackets, `[10] loss = 0.5`: so do those of other names
+        self._headings = Headings()
         self.rule = ""
 
     def parse(self, line: bytes) -> Found:
@@ -102,6 +97,8 @@ class Parser:
         if matched is not None or not self.automatic or not line.strip():
             return matched
         read = self._read(line)
+        if read is not None and read[0] is not None:
+            self._headings.word = ""
         found = self._trainer.take(read)
         if found is not read:
             self.rule = "object"
@@ -147,6 +144,8 @@ class Parser:
             counted = next((one for one in counters(line) if one.at == match.start(self._pattern.groupindex["step"])), None)
             named = counted or Counter("step", str(abs(int(step))))
             self._steps.choose([named], True, "")  # whether lines that name epochs name steps
+            self._progress_seen, self._headings.word = True, ""
+            self._headings.step(alone=not values)
             return int(step), values
         return self._steps.choose(counters(line), True, "")[1], values
 
@@ -160,9 +159,11 @@ class Parser:
             if found is not None:
                 return self._object(found, "")
         lowered = line[:LINE_MAX].lower()
-        self._block -= self._block > 0
-        open_ = self._rows.open or self._columns.open or self._block > 0 or stripped[:1] == b"|"
+        self._headings.next()
+        open_ = self._rows.open or self._columns.open or self._headings.open or stripped[:1] == b"|"
+        open_ = open_ or (self._numbered and b" = " in line)
         if not (open_ or any(hint in lowered for hint in _HINTS)):
+            self._headings.passed(line)
             return None
         text = plain(line)
         belongs, read = self._rows.feed(text)
@@ -185,17 +186,8 @@ class Parser:
         if len(body) < len(text) and of_checkpoints(text[: len(text) - len(body)]):
             return None
         best, self._best_follows = self._best_follows, _BEST_FOLLOWS.search(body[-40:]) is not None
-        section = _SECTION.match(body)
-        if section is not None:
-            self._section = {"EVALUATION": "eval", "VALIDATION": "val", "TESTING": "test"}.get(section[1], "")
-        of = _METRICS_OF.match(text.strip())
-        if of is not None:
-            self._section, self._block = of[1].lower(), _BLOCK_MAX
-        if _RESULTS.match(body):
-            self._block = _BLOCK_MAX
-        elif ":" not in body and "=" not in body and not body.startswith(_RULES):
-            self._block = 0
-        if " v_num" in body:
+        self._headings.line(text, body, self._progress_seen)
+        if " v_num" in body and not _EPOCHS_BAR.match(body):
             self._steps.epochs.first = 0  # Lightning, which is read once in a while, counts epochs from 0
         if "{" not in body and len(_SETTINGS.findall(body)) >= _SETTINGS_MIN:
             return None
@@ -277,7 +269,8 @@ class Parser:
             return None
         bar.at = at
         if len(said) == 1 and said[0].rank == EPOCH and not bar.epochs and bar.at >= 0:
-            said.append(Counter("batch", str(bar.at), str(bar.total)))
+            of_epochs = self._positions.of_epochs(bar, said[0].count, said[0].total)
+            said = [Counter("epoch", str(bar.at))] if of_epochs else [*said, Counter("batch", str(bar.at), str(bar.total))]
         if said:
             named, step = self._steps.choose(said, bool(values), word)
             begins = bar.at == 0 and not values  # the bar of an epoch is drawn before its first step
@@ -304,7 +297,7 @@ class Parser:
             return None  # the number of a process
         if not any(pair.measured or ((bracket or pair.name in _SETS) and pair.stands_alone) for pair in given):
             return None
-        self.rule = "round number"
+        self.rule, self._numbered = "round number", self._numbered or bracket
         return self._steps.choose(said, True, "")[1], {f"{under_it}{pair.name}": pair.value for pair in reversed(given)}
 
     def _plain(self, body: str, indented: bool) -> Found:
@@ -317,25 +310,30 @@ class Parser:
         parted = _in_parts(body, given)
         said = counters(body)
         valued = any(pair.measured for pair in given)
-        word = self._headed = "" if parted else head(body) or (self._headed if body.startswith(("*", *_MEANS_BEFORE)) else "")
+        before = self._headings.before if body.startswith(("*", *_MEANS_BEFORE)) else ""
+        word = self._headings.before = "" if parted else head(body) or before
         if said and not valued and (_LOADING.search(body[:200]) or (not given and _STAGE.match(body)) or _mentions(body, said)):
             return None
         if said and not given and _EVALUATED.search(body[:200]):
             return None
         named, step = self._steps.choose(said, valued, word)
         if named:
-            self.rule, self._section = "step words", "" if step is not None else self._section
+            self.rule = "step words"
             counted = {one.at for one in said if one.alone or one.rank == BATCH or one.count == step}
             values = named_values(word, [pair for pair in given if pair.at not in counted])
-            self._block = _BLOCK_MAX if not values and step is not None else 0
+            if any(one.rank == EPOCH for one in said):
+                self._headings.word = ""
+            self._headings.step(step is not None and not values)
             return (step, values) if values or step is not None else None
         self.rule = "names of measured values"
-        if self._block and len(given) == 1 and not given[0].spaced and _ROW.match(body) and "best" not in body.lower():
-            return None, named_values(word or self._section, given)
+        of_training = any(pair.name.lower().startswith("train") for pair in given)
+        under_it = word or ("" if of_training else self._headings.word)
+        if len(given) == 1 and not given[0].spaced and self._headings.has(body, given[0].at, indented):
+            return None, named_values(under_it, given)
         if indented and not self._progress_seen:
             given = [pair for pair in given if pair.spaced]
         told = _without_step(given, bool(word), self._progress_seen)
-        return (None, named_values(word or self._section, told)) if told else None
+        return (None, named_values(under_it, told)) if told else None
 
 
 def _take_means(body: str, given: list[Pair]) -> None:

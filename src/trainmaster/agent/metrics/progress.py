@@ -49,7 +49,8 @@ class Progress:
     def of_launch(cls, outbox: Outbox, launch: Launch, named: frozenset[str]) -> Progress:
         """For the ranks of one agent."""
         again = launch["node_index"] == 0 and (launch["attempt"] > 1 or bool(launch["resume"]))
-        return cls(outbox, again, named, EpochCounts(launch.get("epoch_first"), launch.get("epoch_steps")))
+        counts = EpochCounts(launch.get("epoch_first"), launch.get("epoch_steps"), launch.get("epoch_anew"))
+        return cls(outbox, again, named, counts)
 
     def step_at(self, time_s: float) -> Optional[int]:
         """The last step reported by `time_s` (seconds since the epoch); None if there was none. Callable from any thread."""

@@ -1,10 +1,13 @@
-"""Values in tables: rows of `| name | value |` between lines (Stable-Baselines3), and columns under a header (fastai)."""
+"""Values in tables: rows of `| name | value |` between lines (Stable-Baselines3), and columns under a header (fastai).
+
+Also rows below a step or a heading, which are no tables: `[batch=1/4800]:`, below it `train/loss: 11.2`.
+"""
 
 from __future__ import annotations
 
 import re
 
-from trainmaster.agent.metrics.line_text import aligned
+from trainmaster.agent.metrics.line_text import aligned, plain, without_prefix
 from trainmaster.agent.metrics.vocabulary import EPOCH, NUMBER, RANKS, STEP, measured, number
 from trainmaster.agent.transport.point_values import is_step
 
@@ -38,6 +41,17 @@ _COCO = re.compile(
     r"Average (?:Precision|Recall) {1,2}\((A[PR])\) {1,2}@\[ IoU=0\.(\d\d)(:0\.95)? {0,2}"
     r"\| {0,2}area= {0,2}(all|small|medium|large) {0,2}\| {0,2}maxDets= {0,2}(\d{1,4}) {0,2}\] {0,2}= {0,2}(-?\d\.\d{1,9})\Z"
 )
+_BELOW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # a step
+_BELOW_MAX = 60  # lines
+_SECTION = re.compile(r"[>=#*-]{0,12} {0,2}(TRAINING|EVALUATION|VALIDATION|TESTING)(?: {0,2}\([^()]{0,40}\))?[ =#*-]{0,12}\Z")
+_VALIDATES = re.compile(  # KataGo: Beginning validation after epoch!
+    r"(?:(?:Beginning|Starting|Running) validation\b|Validating (?:the model|after|at|on)\b)[^:=\d]{0,80}\Z"
+    r"|Validating[ .!…]{0,5}\Z"
+)
+_METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
+_RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
+_RULES = ("--", "**", "##")
+_LABEL = re.compile(r"[A-Za-z][\w./-]{0,80}\Z")  # of an evaluation: OLMo's `piqa`
 
 class Rows:
     """A table with one value per row. It is read when its last line, a rule of dashes, comes."""
@@ -162,6 +176,62 @@ class Columns:
                 if value is not None:
                     values[name] = value
         return (int(step.group(1)) if step is not None else None, values) if values else None
+
+
+class Headings:
+    """What lines without a step belong to: the step above them, or the part of the run that a heading names."""
+
+    def __init__(self) -> None:
+        self.word = ""  # names below ` > EVALUATION` begin with it, until a line names a step or an epoch
+        self.before = ""  # `test` if the line before began with it: ImageNet's summary ` * Acc@1 69.8` belongs to it
+        self._left = 0  # lines that may still be rows
+        self._indented = False  # rows of this output are `    train/loss=0.5`: such ones may stand below a name, too
+        self._named = False  # a name is above these rows
+
+    @property
+    def open(self) -> bool:
+        """Whether rows may follow."""
+        return self._left > 0
+
+    def next(self) -> None:
+        """A line comes."""
+        self._left -= self._left > 0
+
+    def line(self, text: str, body: str, begun: bool) -> None:
+        """What a line says as a heading, or as an end of rows. `body`: the text without what loggers put before it.
+
+        `begun`: the program has shown progress. What is validated before is no model.
+        """
+        section, of = _SECTION.match(body), _METRICS_OF.match(text.strip())
+        if section is not None:
+            self.word = {"EVALUATION": "eval", "VALIDATION": "val", "TESTING": "test"}.get(section[1], "")
+        if begun and _VALIDATES.match(body):
+            self.word = "val"
+        if of is not None:
+            self.word, self._left = of[1].lower(), _BELOW_MAX
+        if _RESULTS.match(body):
+            self._left = _BELOW_MAX
+        elif ":" not in body and "=" not in body and not body.startswith(_RULES):
+            self._named = self._indented and _LABEL.match(body) is not None
+            self._left = _BELOW_MAX if self._named else 0
+
+    def passed(self, line: bytes) -> None:
+        """A line that says nothing else."""
+        if self._indented:
+            text = plain(line)
+            self.line(text, without_prefix(text), True)
+
+    def step(self, alone: bool) -> None:
+        """A line named a step. `alone`: without values, so that they may stand in rows below it."""
+        self._left, self._named = _BELOW_MAX if alone else 0, False
+
+    def has(self, body: str, at: int, indented: bool) -> bool:
+        """Whether a line of one value, which begins at `at`, is such a row."""
+        if not self.open or _BELOW.match(body) is None or "best" in body.lower():
+            return False
+        joined = indented and body[at - 1] == "="
+        self._indented = self._indented or joined
+        return joined or not self._named
 
 
 def _balanced(name: str) -> str:

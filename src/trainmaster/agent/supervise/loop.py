@@ -43,6 +43,8 @@ class Attempt:
         self._outbox = self._sync.outbox
         pattern = patterns.of_launch(launch, self._outbox)
         progress = Progress.of_launch(self._outbox, launch, patterns.named(launch, pattern))
+        restored = start.prepared.restored
+        progress.epochs.given = restored.step if restored is not None and not restored.approximate else None
         self._store_worker = StoreWorker(start, progress)
         self._output = ProgramOutput(start, pattern, progress, self._store_worker)
         self._children = Children(start, self._outbox)

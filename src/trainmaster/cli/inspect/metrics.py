@@ -116,14 +116,17 @@ class _Trial:
         return suggested(unread["text"], self._later[_shape(unread["text"])], given, self._read)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The metrics, in the order in which they appear."""
+        """The metrics, in the order in which they appear. `steps`: of how many different ones their points are."""
         found: dict[str, dict[str, Any]] = {}
+        steps: dict[str, set[int]] = {}
         last = None
         for reading in self.readings:
             last = last if reading.step is None else reading.step
             for name, value in reading.values.items():
-                one = found.setdefault(name, {"name": name, "points": 0, "first_step": last, "first": value})
-                one.update(points=one["points"] + 1, last_step=last, last=value)
+                one = found.setdefault(name, {"name": name, "points": 0, "steps": 0, "first_step": last, "first": value})
+                of = steps.setdefault(name, set())
+                of.update(() if last is None else (last,))
+                one.update(points=one["points"] + 1, steps=len(of), last_step=last, last=value)
         return list(found.values())
 
 
@@ -383,7 +386,8 @@ def _step(step: int | None) -> str:
 
 def _steps(metric: dict[str, Any]) -> str:
     first, last = metric["first_step"], metric["last_step"]
-    return _step(last) if first == last else f"{_step(first)} to {_step(last)}"
+    several = f" ({human.plural(metric['steps'], 'step')})" if metric["steps"] < metric["points"] else ""
+    return _step(last) if first == last else f"{_step(first)} to {_step(last)}{several}"
 
 
 def _values(reading: _Reading) -> str:

@@ -67,6 +67,7 @@ def launch(submission: Submission, site: Site, made: AttemptCgroups = _NO_CGROUP
         metrics_primary=spec.metrics.primary,
         epoch_first=job.epoch_counts[0],
         epoch_steps=job.epoch_counts[1],
+        epoch_anew=job.epoch_counts[2],
         pattern_engine=_pattern_engine() if spec.metrics.pattern else None,
         artifacts=list(spec.artifacts),
         artifact_store=str(blobs / "artifacts" / job.id),
