@@ -1,4 +1,4 @@
-"""The runs that a script starts beside the job's own, the models it logs, and what cannot be recorded as it was logged."""
+"""What a script logs beside the values of the job's own run: further runs, models, and MLflow's metrics of the machine."""
 
 from pathlib import Path
 
@@ -124,6 +124,26 @@ def test_after_a_restart_a_further_run_takes_no_name_of_the_jobs_own_values() ->
     for name in own:
         again.ok("POST", "runs/create", run_name=name, tags=[{"key": "mlflow.parentRunId", "value": ID}])
     assert [what[1] for what in again.told() if what[0] == "prefix"] == ["val-2", "plots-2"]
+
+
+def test_what_mlflow_measures_of_the_machine_is_no_step_of_the_training(tmp_path: Path) -> None:
+    """Its samples count from 0 in each attempt: a resume at 450 "began again at 1", and printed metrics were not read."""
+    script = Script(base_step=450)
+    for step in range(4):
+        script.metric("system/cpu_utilization_percentage", 50.0, step)
+    script.metric("loss", 0.5, 451)
+    script.metric("system/cpu_utilization_percentage", 50.0, 500)
+    script.metric("acc", 0.5)
+    outbox, listener = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")), MlflowListener(IDENTITY)
+    progress = Progress(outbox, again=True)
+    told = script.told()
+    assert [point[1] for point in told] == [0, 1, 2, 3, 451, 500, 451]
+    listener.told.extend([*told[:4], ("point", 7, {"fold/system/cpu_utilization_percentage": 50.0}, False, True)])
+    assert listener.pass_on(progress, lambda rank, message: None, outbox) == set()
+    assert (progress.first_step, progress.last_step, progress.evidence.record()["steps"]) == (None, None, [])
+    listener.told.extend(told[4:])
+    assert listener.pass_on(progress, lambda rank, message: None, outbox) == {"loss", "acc"}
+    assert (progress.first_step, progress.last_step, progress.evidence.record()["steps"]) == (451, 451, [451])
 
 
 def test_the_latest_value_of_a_batch_counts() -> None:

@@ -99,8 +99,10 @@ class MlflowListener:
         while self.told:
             kind, *what = self.told.popleft()
             if kind == "point":
-                measured.update(what[1])
-                progress.logged(*what)
+                step, values, counts, named = what
+                of_training = {name for name in values if not _of_machine(name)}
+                measured.update(of_training)
+                progress.logged(step, values, counts and bool(of_training), named)
             elif kind == "artifact":
                 keep(0, {"t": "a", "path": what[0], "name": what[1]})
             elif kind == "kept":
@@ -120,6 +122,11 @@ class MlflowListener:
     def reports(self) -> list[dict[str, Any]]:
         """The reports of parameters and tags so far."""
         return self._texts.reports
+
+
+def _of_machine(name: str) -> bool:
+    """Whether MLflow measured it beside the training: its samples count from 0 in each attempt. A further run has them too."""
+    return f"/{names.SYSTEM}" in f"/{name}"
 
 
 def _first(told: list[str]) -> str:
