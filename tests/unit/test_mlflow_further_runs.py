@@ -126,6 +126,33 @@ def test_after_a_restart_a_further_run_takes_no_name_of_the_jobs_own_values() ->
     assert [what[1] for what in again.told() if what[0] == "prefix"] == ["val-2", "plots-2"]
 
 
+@pytest.mark.parametrize(("name", "known"), [("train", "train-2"), ("evaluator", "evaluator-2"), ("lr", "lr-2"), ("fold", "fold-4")])
+def test_a_run_with_a_name_that_is_not_free_is_the_earlier_one_too(name: str, known: str) -> None:
+    """`train/loss` of the job's own run, and a nested run `train`: train-2 in the first attempt, train-3 in the second, …"""
+    runs = dict.fromkeys(("train-2", "evaluator-2", "lr-2", "fold-2", "fold-3"), "run")
+    earlier = {"train": "own", "evaluator": "role", "fold": "own", **runs}
+    script = Script(500, params={"lr": "0.1", **{f"{run}/depth": "3" for run in runs}}, prefixes=earlier)
+    script.ok("GET", "runs/get", run_id=ID)
+
+    def told(depth: str) -> list[tuple[object, ...]]:
+        made = script.ok("POST", "runs/create", run_name=name, tags=[{"key": "mlflow.parentRunId", "value": ID}])
+        script.ok("POST", "runs/log-parameter", run_id=made["run"]["info"]["run_id"], key="depth", value=depth)
+        return script.told()
+
+    new = [("prefix", known, "run"), ("param", f"{known}/depth", "3")]
+    assert told("3") == (new if name == "fold" else []), "of two of that name, it may be either"
+    other = f"{name}-{int(known[-1]) + 1}"
+    assert told("3") == [("prefix", other, "run"), ("param", f"{other}/depth", "3")], "one of this attempt has the name"
+
+
+def test_a_run_with_a_name_that_is_not_free_is_another_one_with_other_params() -> None:
+    script = Script(params={"train-2/depth": "3"}, prefixes={"train": "own", "train-2": "run"})
+    script.ok("GET", "runs/get", run_id=ID)
+    made = script.ok("POST", "runs/create", run_name="train", tags=[{"key": "mlflow.parentRunId", "value": ID}])
+    script.ok("POST", "runs/log-parameter", run_id=made["run"]["info"]["run_id"], key="depth", value="4")
+    assert script.told() == [("prefix", "train-3", "run"), ("param", "train-3/depth", "4")]
+
+
 def test_what_mlflow_measures_of_the_machine_is_no_step_of_the_training(tmp_path: Path) -> None:
     """Its samples count from 0 in each attempt: a resume at 450 "began again at 1", and printed metrics were not read."""
     script = Script(base_step=450)

@@ -20,7 +20,7 @@ class Prefixes:
         self.earlier = identity.get("prefixes", {})  # of earlier attempts
         self._values = {"params": identity["params"], "tags": identity["tags"]}
         self.taken = {*self.earlier, SYSTEM.rstrip("/"), *map(_first, (*identity["params"], *identity["tags"]))}
-        self._begun: set[str] = set()  # of runs, in this attempt
+        self._begun: dict[str, str] = {}  # of runs, in this attempt -> the name that each would have
         self._clashed: set[str] = set()
 
     def of_main(self, kind: str) -> dict[str, str]:
@@ -53,24 +53,31 @@ class Prefixes:
         """The prefix of a run, and whether it is presumed to be one of an earlier attempt.
 
         A run with a name that earlier attempts used once, and without other tags, is presumed to be that one. Without a name,
-        or if they used it several times, it may be any of them, so it is a new one. `number`: the run's, if it has no name.
+        or if they used it several times, it may be any of them, so it is a new one. If something else has its name, that had
+        it then too, and the run was `name-2`. `number`: the run's, if it has no name.
         """
         plain = "".join(one if one.isprintable() and one != "/" else "-" for one in name[:_LONGEST]).strip(" .")
-        once = self.earlier.get(plain) == RUN and f"{plain}-2" not in self.earlier and plain not in self._begun
-        known = self.below(plain, "tags")
+        others = plain in self.taken and self.earlier.get(plain) != RUN
+        prefix, second = (f"{plain}-2", f"{plain}-3") if others else (plain, f"{plain}-2")
+        once = self.earlier.get(prefix) == RUN and second not in self.earlier and prefix not in self._begun
+        known = self.below(prefix, "tags")
         if once and all(known.get(tag) == value for tag, value in tags.items() if not tag.startswith("mlflow.")):
-            self._begun.add(plain)
-            return plain, True
-        return self.another(plain or f"run-{number}"), False
+            self._begun[prefix] = plain
+            return prefix, True
+        return self._another(plain or f"run-{number}"), False
 
-    def another(self, base: str) -> str:
+    def part(self, prefix: str) -> str:
+        """A new prefix for a run that was presumed to be this one."""
+        return self._another(self._begun[prefix])
+
+    def _another(self, base: str) -> str:
         """A prefix that nothing has yet: `base`, or `base-2`, …"""
         prefix, again = base, 1
         while prefix in self.taken:
             again += 1
             prefix = f"{base}-{again}"
         self.taken.add(prefix)
-        self._begun.add(prefix)
+        self._begun[prefix] = base
         return prefix
 
 

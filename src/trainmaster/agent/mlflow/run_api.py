@@ -163,7 +163,7 @@ class Runs:
 
     def _part(self, run: Run) -> None:
         """It has other params than the run that it was presumed to be, so it is another one."""
-        prefix = self._prefixes.another(run.prefix.rstrip("/"))
+        prefix = self._prefixes.part(run.prefix.rstrip("/"))
         run.begin_anew(f"{prefix}/")
         self._told.append(("prefix", prefix, RUN))
         own = ((name, value) for name, value in run.tags.items() if not name.startswith("mlflow."))
