@@ -153,6 +153,16 @@ def test_a_run_with_a_name_that_is_not_free_is_another_one_with_other_params() -
     assert script.told() == [("prefix", "train-3", "run"), ("param", "train-3/depth", "4")]
 
 
+def test_a_run_with_a_long_value_is_the_earlier_one() -> None:
+    """The record has 8,000 characters of a value, and the whole one was compared with them: a new run at each restart."""
+    script = Script(params={"a/text": "x" * 8000}, tags={"a/note": "y" * 8000}, prefixes={"a": "run"})
+    script.ok("GET", "runs/get", run_id=ID)
+    tags = [{"key": "mlflow.parentRunId", "value": ID}, {"key": "note", "value": "y" * 9000}]
+    made = script.ok("POST", "runs/create", run_name="a", tags=tags)
+    script.ok("POST", "runs/log-parameter", run_id=made["run"]["info"]["run_id"], key="text", value="x" * 9000)
+    assert script.told() == []
+
+
 def test_what_mlflow_measures_of_the_machine_is_no_step_of_the_training(tmp_path: Path) -> None:
     """Its samples count from 0 in each attempt: a resume at 450 "began again at 1", and printed metrics were not read."""
     script = Script(base_step=450)

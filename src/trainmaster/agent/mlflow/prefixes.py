@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainmaster.agent.mlflow.fields import VALUE_MAX
 from trainmaster.wire.names import MODEL, RUN, SYSTEM
 
 TYPE_CHECKING = False
@@ -61,7 +62,7 @@ class Prefixes:
         prefix, second = (f"{plain}-2", f"{plain}-3") if others else (plain, f"{plain}-2")
         once = self.earlier.get(prefix) == RUN and second not in self.earlier and prefix not in self._begun
         known = self.below(prefix, "tags")
-        if once and all(known.get(tag) == value for tag, value in tags.items() if not tag.startswith("mlflow.")):
+        if once and all(known.get(tag) == value[:VALUE_MAX] for tag, value in tags.items() if not tag.startswith("mlflow.")):
             self._begun[prefix] = plain
             return prefix, True
         return self._another(plain or f"run-{number}"), False
