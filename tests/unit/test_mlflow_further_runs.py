@@ -88,7 +88,7 @@ def test_a_further_run_takes_no_name_that_the_jobs_own_run_has(tmp_path: Path) -
     script = Script(params={"conf/lr": "1"}, prefixes={"evaluator": "role"})
     script.ok("GET", "runs/get", run_id=ID)
     script.metric("train/loss", 0.1, 5)
-    script.runs.uploaded("/x", "plots/a.png")
+    script.runs.uploaded("/x", f"7/{ID}/artifacts/plots/a.png")
     script.ok("POST", "logged-models", experiment_id="7", name="model", source_run_id=ID)
     parent = [{"key": "mlflow.parentRunId", "value": ID}]
     for name in ("train", "conf", "plots", "model", "evaluator", "late"):
@@ -112,9 +112,9 @@ def test_after_a_restart_a_further_run_takes_no_name_of_the_jobs_own_values() ->
     first = Script()
     first.ok("GET", "runs/get", run_id=ID)
     first.metric("val/loss", 1.0, 10)
-    first.runs.uploaded("/x", "plots/a.png")
+    first.runs.uploaded("/x", f"7/{ID}/artifacts/plots/a.png")
     own = {what[1]: what[2] for what in first.told() if what[0] == "prefix"}
-    assert own == {"val": "own", "plots": "own"}
+    assert own == {"val": "own", "plots": "files"}
     again = Script(500, prefixes={**own, "model": "own"})
     made = again.ok("POST", "logged-models", experiment_id="7", name="model", source_run_id=ID)["model"]["info"]
     place = again.runs.artifact_name(f"7/models/{made['model_id']}/artifacts/MLmodel")
@@ -124,6 +124,10 @@ def test_after_a_restart_a_further_run_takes_no_name_of_the_jobs_own_values() ->
     for name in own:
         again.ok("POST", "runs/create", run_name=name, tags=[{"key": "mlflow.parentRunId", "value": ID}])
     assert [what[1] for what in again.told() if what[0] == "prefix"] == ["val-2", "plots-2"]
+    later = Script(500, prefixes=own)
+    made = later.ok("POST", "logged-models", experiment_id="7", name="plots", source_run_id=ID)["model"]["info"]
+    place = later.runs.artifact_name(f"7/models/{made['model_id']}/artifacts/MLmodel")
+    assert place == "plots-2/MLmodel", "the first attempt stored files `plots/…`"
 
 
 @pytest.mark.parametrize(("name", "known"), [("train", "train-2"), ("evaluator", "evaluator-2"), ("lr", "lr-2"), ("fold", "fold-4")])
@@ -161,6 +165,26 @@ def test_a_run_with_a_long_value_is_the_earlier_one() -> None:
     made = script.ok("POST", "runs/create", run_name="a", tags=tags)
     script.ok("POST", "runs/log-parameter", run_id=made["run"]["info"]["run_id"], key="text", value="x" * 9000)
     assert script.told() == []
+
+
+def test_files_in_the_directory_of_a_further_run_or_a_model_are_told(tmp_path: Path) -> None:
+    """`a.png` of the nested run `train` was replaced by the job's own `train/a.png`, without a word."""
+    script = Script(prefixes={"eval": "run"})
+    script.ok("GET", "runs/get", run_id=ID)
+    run = script.ok("POST", "runs/create", run_name="train", tags=[{"key": "mlflow.parentRunId", "value": ID}])["run"]["info"]
+    model = script.ok("POST", "logged-models", experiment_id="7", name="model", source_run_id=ID)["model"]["info"]
+    script.told()
+    for path in (f"{run['run_id']}/artifacts/a.png", f"models/{model['model_id']}/artifacts/MLmodel"):
+        script.runs.uploaded("/x", f"7/{path}")
+    assert [what[0] for what in script.told()] == ["artifact", "artifact"]
+    for path in ("train/a.png", "train/b.png", "model/notes.txt", "eval/a.png", "plots/a.png", "train"):
+        script.runs.uploaded("/x", f"7/{ID}/artifacts/{path}")
+    told = [what for what in script.told() if what[0] != "artifact"]
+    assert told == [("mixed", "train/a.png"), ("mixed", "model/notes.txt"), ("mixed", "eval/a.png"), ("prefix", "plots", "files")]
+    outbox, listener = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")), MlflowListener(IDENTITY)
+    listener.told.extend(told)
+    listener.pass_on(Progress(outbox), lambda rank, message: None, outbox)
+    assert outbox.warned["files"]["text"].endswith("of the same names: train/a.png, model/notes.txt, eval/a.png")
 
 
 def test_what_mlflow_measures_of_the_machine_is_no_step_of_the_training(tmp_path: Path) -> None:

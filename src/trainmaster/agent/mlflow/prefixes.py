@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.agent.mlflow.fields import VALUE_MAX
-from trainmaster.wire.names import MODEL, RUN, SYSTEM
+from trainmaster.wire.names import FILES, MODEL, OWN, RUN, SYSTEM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class Prefixes:
         self.earlier = identity.get("prefixes", {})  # of earlier attempts
         self._values = {"params": identity["params"], "tags": identity["tags"]}
         self.taken = {*self.earlier, SYSTEM.rstrip("/"), *map(_first, (*identity["params"], *identity["tags"]))}
+        self._kinds = dict(self.earlier)  # and of this attempt
         self._begun: dict[str, str] = {}  # of runs, in this attempt -> the name that each would have
         self._clashed: set[str] = set()
 
@@ -29,14 +30,36 @@ class Prefixes:
         return {name: value for name, value in self._values[kind].items() if self.earlier.get(_first(name)) != RUN}
 
     def places(self) -> set[str]:
-        """The directories of the runs and models of earlier attempts. A parameter `model/depth` is no model."""
-        return {name for name, kind in self.earlier.items() if kind in (RUN, MODEL)}
+        """The directories of earlier attempts. A parameter `model/depth` is in none."""
+        return {name for name, kind in self.earlier.items() if kind in (RUN, MODEL, FILES)}
 
     def own(self, names: Iterable[str]) -> set[str]:
         """The job's own run logs these names. Returns the prefixes that are its own from now on."""
         news = {_first(name) for name in names if "/" in name} - self.taken
         self.taken |= news
         return news
+
+    def files(self, name: str) -> set[str]:
+        """The job's own run keeps a file of this name. Returns the directory that is its own from now on."""
+        first = _first(name)
+        if "/" not in name or self._kinds.get(first, OWN) != OWN:
+            return set()
+        self.taken.add(first)
+        self._kinds[first] = FILES
+        return {first}
+
+    def mixes(self, name: str) -> bool:
+        """Whether a file of the job's own run is in the directory of a further run or a model. Says it once for each."""
+        first = _first(name)
+        if "/" not in name or self._kinds.get(first) not in (RUN, MODEL) or f"{first}/" in self._clashed:
+            return False
+        self._clashed.add(f"{first}/")
+        return True
+
+    def model(self, place: str) -> None:
+        """A model has this directory."""
+        self.taken.add(place)
+        self._kinds[place] = MODEL
 
     def clashes(self, names: Iterable[str]) -> list[str]:
         """New ones of these names of the job's own run that look as if a further run had logged them."""
@@ -78,7 +101,7 @@ class Prefixes:
             again += 1
             prefix = f"{base}-{again}"
         self.taken.add(prefix)
-        self._begun[prefix] = base
+        self._begun[prefix], self._kinds[prefix] = base, RUN
         return prefix
 
 
