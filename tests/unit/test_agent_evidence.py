@@ -150,6 +150,10 @@ def test_a_trackers_metric_that_counts_epochs_is_no_fall_of_the_steps(tmp_path: 
         ([*((step, 0.5) for step in range(1, 101)), (1, 0.5)], "loss (step 1)"),  # the value of then is forgotten
         ([(9, 0.5), (10, 0.4), (9, 0.3), (10, 0.2)], "loss (step 9)"),
         ([(1, float("nan")), (1, float("nan"))], ""),
+        ([(1, 0.5), (1, float("nan"))], "loss (step 1)"),
+        ([(1, float("nan")), (1, 0.5)], "loss (step 1)"),
+        ([(step, 0.5) for step in range(100, 0, -1)], ""),  # each once, the newest checkpoint first
+        ([*((step, 0.5) for step in range(2, 202, 2)), (3, 0.5)], "or out of order: loss (step 3)"),  # perhaps one of then
     ],
 )
 def test_values_that_replace_earlier_ones_of_their_step_are_told(points: list[tuple[int, float]], told: str, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_point_that_is_logged_again_for_a_model_is_one_of_the_model() -> None:
 def test_a_model_is_stored_below_its_run_and_over_nothing() -> None:
     script = Script()
     inner = model(script, source_run_id=child(script))
-    script.runs.uploaded("/x", "model/requirements.txt")
+    script.runs.uploaded("/x", f"7/{ID}/artifacts/model/requirements.txt")
     own = model(script, source_run_id=ID)
     places = [script.runs.artifact_name(f"7/models/{one['model_id']}/artifacts/MLmodel") for one in (inner, own)]
     assert places == ["fold/model/MLmodel", "model-2/MLmodel"]

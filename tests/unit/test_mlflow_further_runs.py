@@ -1,4 +1,4 @@
-"""The runs that a script starts beside the job's own, the models it logs, and what cannot be recorded as it was logged."""
+"""What a script logs beside the values of the job's own run: further runs, models, and MLflow's metrics of the machine."""
 
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def test_a_further_run_takes_no_name_that_the_jobs_own_run_has(tmp_path: Path) -
     script = Script(params={"conf/lr": "1"}, prefixes={"evaluator": "role"})
     script.ok("GET", "runs/get", run_id=ID)
     script.metric("train/loss", 0.1, 5)
-    script.runs.uploaded("/x", "plots/a.png")
+    script.runs.uploaded("/x", f"7/{ID}/artifacts/plots/a.png")
     script.ok("POST", "logged-models", experiment_id="7", name="model", source_run_id=ID)
     parent = [{"key": "mlflow.parentRunId", "value": ID}]
     for name in ("train", "conf", "plots", "model", "evaluator", "late"):
@@ -112,9 +112,9 @@ def test_after_a_restart_a_further_run_takes_no_name_of_the_jobs_own_values() ->
     first = Script()
     first.ok("GET", "runs/get", run_id=ID)
     first.metric("val/loss", 1.0, 10)
-    first.runs.uploaded("/x", "plots/a.png")
+    first.runs.uploaded("/x", f"7/{ID}/artifacts/plots/a.png")
     own = {what[1]: what[2] for what in first.told() if what[0] == "prefix"}
-    assert own == {"val": "own", "plots": "own"}
+    assert own == {"val": "own", "plots": "files"}
     again = Script(500, prefixes={**own, "model": "own"})
     made = again.ok("POST", "logged-models", experiment_id="7", name="model", source_run_id=ID)["model"]["info"]
     place = again.runs.artifact_name(f"7/models/{made['model_id']}/artifacts/MLmodel")
@@ -124,6 +124,87 @@ def test_after_a_restart_a_further_run_takes_no_name_of_the_jobs_own_values() ->
     for name in own:
         again.ok("POST", "runs/create", run_name=name, tags=[{"key": "mlflow.parentRunId", "value": ID}])
     assert [what[1] for what in again.told() if what[0] == "prefix"] == ["val-2", "plots-2"]
+    later = Script(500, prefixes=own)
+    made = later.ok("POST", "logged-models", experiment_id="7", name="plots", source_run_id=ID)["model"]["info"]
+    place = later.runs.artifact_name(f"7/models/{made['model_id']}/artifacts/MLmodel")
+    assert place == "plots-2/MLmodel", "the first attempt stored files `plots/…`"
+
+
+@pytest.mark.parametrize(("name", "known"), [("train", "train-2"), ("evaluator", "evaluator-2"), ("lr", "lr-2"), ("fold", "fold-4")])
+def test_a_run_with_a_name_that_is_not_free_is_the_earlier_one_too(name: str, known: str) -> None:
+    """`train/loss` of the job's own run, and a nested run `train`: train-2 in the first attempt, train-3 in the second, …"""
+    runs = dict.fromkeys(("train-2", "evaluator-2", "lr-2", "fold-2", "fold-3"), "run")
+    earlier = {"train": "own", "evaluator": "role", "fold": "own", **runs}
+    script = Script(500, params={"lr": "0.1", **{f"{run}/depth": "3" for run in runs}}, prefixes=earlier)
+    script.ok("GET", "runs/get", run_id=ID)
+
+    def told(depth: str) -> list[tuple[object, ...]]:
+        made = script.ok("POST", "runs/create", run_name=name, tags=[{"key": "mlflow.parentRunId", "value": ID}])
+        script.ok("POST", "runs/log-parameter", run_id=made["run"]["info"]["run_id"], key="depth", value=depth)
+        return script.told()
+
+    new = [("prefix", known, "run"), ("param", f"{known}/depth", "3")]
+    assert told("3") == (new if name == "fold" else []), "of two of that name, it may be either"
+    other = f"{name}-{int(known[-1]) + 1}"
+    assert told("3") == [("prefix", other, "run"), ("param", f"{other}/depth", "3")], "one of this attempt has the name"
+
+
+def test_a_run_with_a_name_that_is_not_free_is_another_one_with_other_params() -> None:
+    script = Script(params={"train-2/depth": "3"}, prefixes={"train": "own", "train-2": "run"})
+    script.ok("GET", "runs/get", run_id=ID)
+    made = script.ok("POST", "runs/create", run_name="train", tags=[{"key": "mlflow.parentRunId", "value": ID}])
+    script.ok("POST", "runs/log-parameter", run_id=made["run"]["info"]["run_id"], key="depth", value="4")
+    assert script.told() == [("prefix", "train-3", "run"), ("param", "train-3/depth", "4")]
+
+
+def test_a_run_with_a_long_value_is_the_earlier_one() -> None:
+    """The record has 8,000 characters of a value, and the whole one was compared with them: a new run at each restart."""
+    script = Script(params={"a/text": "x" * 8000}, tags={"a/note": "y" * 8000}, prefixes={"a": "run"})
+    script.ok("GET", "runs/get", run_id=ID)
+    tags = [{"key": "mlflow.parentRunId", "value": ID}, {"key": "note", "value": "y" * 9000}]
+    made = script.ok("POST", "runs/create", run_name="a", tags=tags)
+    script.ok("POST", "runs/log-parameter", run_id=made["run"]["info"]["run_id"], key="text", value="x" * 9000)
+    assert script.told() == []
+
+
+def test_files_in_the_directory_of_a_further_run_or_a_model_are_told(tmp_path: Path) -> None:
+    """`a.png` of the nested run `train` was replaced by the job's own `train/a.png`, without a word."""
+    script = Script(prefixes={"eval": "run"})
+    script.ok("GET", "runs/get", run_id=ID)
+    run = script.ok("POST", "runs/create", run_name="train", tags=[{"key": "mlflow.parentRunId", "value": ID}])["run"]["info"]
+    model = script.ok("POST", "logged-models", experiment_id="7", name="model", source_run_id=ID)["model"]["info"]
+    script.told()
+    for path in (f"{run['run_id']}/artifacts/a.png", f"models/{model['model_id']}/artifacts/MLmodel"):
+        script.runs.uploaded("/x", f"7/{path}")
+    assert [what[0] for what in script.told()] == ["artifact", "artifact"]
+    for path in ("train/a.png", "train/b.png", "model/notes.txt", "eval/a.png", "plots/a.png", "train"):
+        script.runs.uploaded("/x", f"7/{ID}/artifacts/{path}")
+    told = [what for what in script.told() if what[0] != "artifact"]
+    assert told == [("mixed", "train/a.png"), ("mixed", "model/notes.txt"), ("mixed", "eval/a.png"), ("prefix", "plots", "files")]
+    outbox, listener = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")), MlflowListener(IDENTITY)
+    listener.told.extend(told)
+    listener.pass_on(Progress(outbox), lambda rank, message: None, outbox)
+    assert outbox.warned["files"]["text"].endswith("of the same names: train/a.png, model/notes.txt, eval/a.png")
+
+
+def test_what_mlflow_measures_of_the_machine_is_no_step_of_the_training(tmp_path: Path) -> None:
+    """Its samples count from 0 in each attempt: a resume at 450 "began again at 1", and printed metrics were not read."""
+    script = Script(base_step=450)
+    for step in range(4):
+        script.metric("system/cpu_utilization_percentage", 50.0, step)
+    script.metric("loss", 0.5, 451)
+    script.metric("system/cpu_utilization_percentage", 50.0, 500)
+    script.metric("acc", 0.5)
+    outbox, listener = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")), MlflowListener(IDENTITY)
+    progress = Progress(outbox, again=True)
+    told = script.told()
+    assert [point[1] for point in told] == [0, 1, 2, 3, 451, 500, 451]
+    listener.told.extend([*told[:4], ("point", 7, {"fold/system/cpu_utilization_percentage": 50.0}, False, True)])
+    assert listener.pass_on(progress, lambda rank, message: None, outbox) == set()
+    assert (progress.first_step, progress.last_step, progress.evidence.record()["steps"]) == (None, None, [])
+    listener.told.extend(told[4:])
+    assert listener.pass_on(progress, lambda rank, message: None, outbox) == {"loss", "acc"}
+    assert (progress.first_step, progress.last_step, progress.evidence.record()["steps"]) == (451, 451, [451])
 
 
 def test_the_latest_value_of_a_batch_counts() -> None:

@@ -57,10 +57,29 @@ def test_the_steps_of_a_further_run_are_not_lost_work() -> None:
     again = replace(job, attempt=replace(first, number=2, progress=Progress((1, 2), 2)))
     points = {"loss": (500, 0.5, 10.0), "trial/acc": (3, 0.5, 20.0)}
     assert last_step(job, points) == 500, "the step of a nested run is not the job's"
+    points["system/cpu_utilization_percentage"] = (12, 50.0, 30.0)
+    assert last_step(job, points) == 500, "MLflow counts its samples of the machine"
     curves = Curves(Attempts([first]), None)  # type: ignore[arg-type]
     assert [curves.lost_of(again, name) for name in ("loss", "trial", "model/loss", "trial/loss")] == [*[((2, 1),)] * 3, ()]
     told = {"metrics": {}, "lost_work": [[2, 1]], "own_counts": ["trial"]}
     assert [is_lost(told, name, 5, 1) for name in ("loss", "trial/loss")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("told", "step"),
+    [
+        ({"loss": (3000, 0.5, 110.0), "val_acc": (3, 0.5, 120.0)}, 3000),  # by batch, and by epoch
+        ({"loss": (2500, 0.5, 110.0), "lr": (3000, 0.1, 90.0)}, 2500),  # an earlier attempt came further
+        ({"loss": (3000, 0.5, 90.0), "val_acc": (3, 0.5, 95.0)}, 3000),  # this attempt has told nothing yet
+        ({"loss": (3000, 0.5, 90.0), "acc": (0, 0.5, 110.0)}, 3000),  # without a step
+        ({"acc": (0, 0.5, 110.0), "lr": (None, 0.5, 110.0)}, 0),
+    ],
+)
+def test_the_step_of_a_job_is_the_highest_of_its_attempt(told: dict[str, tuple[int | None, float, float]], step: int) -> None:
+    """It was that of whichever metric came last: 3 after each epoch, and for good once the job had ended."""
+    job = builders.placed(builders.job())
+    assert job.attempt is not None
+    assert last_step(replace(job, attempt=replace(job.attempt, number=2, started_s=100.0)), told) == step
 
 
 @pytest.mark.parametrize("change", [{"params": {"lr": 1}}, {"params": {"lr": None}}, {"tags": [1]}, {"tags": {"who": 2}}])

@@ -30,7 +30,7 @@ class RunIdentity(TypedDict):
     name: str
     params: Dict[str, str]
     tags: Dict[str, str]
-    prefixes: Dict[str, str]  # of names in the record -> what they belong to: `names.RUN`, `MODEL`, `OWN`, or "role"
+    prefixes: Dict[str, str]  # of names in the record -> what they belong to: `names.RUN`, `MODEL`, `OWN`, `FILES`, or "role"
 
 
 class RoleLaunch(TypedDict):

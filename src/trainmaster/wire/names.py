@@ -132,7 +132,8 @@ GRACE_S = 30.0  # from SIGTERM to SIGKILL
 SYSTEM = "system/"  # prefix of metrics about the machine, not the training
 GPU_PERCENT, GPU_MEMORY = "percent", "memory_bytes"  # of the device with the index n: SYSTEM + "gpun_" + one of these
 
-RUN, MODEL, OWN = "run", "model", "own"  # what a prefix of names in the record belongs to: `OWN` to the job's own run
+# What a prefix of names in the record belongs to: `OWN` to values of the job's own run, `FILES` to its files.
+RUN, MODEL, OWN, FILES = "run", "model", "own", "files"
 METRIC_NAME_MAX = 250  # characters, the limit of trackers
 ARTIFACT_NAME_MAX = 4096  # characters
 

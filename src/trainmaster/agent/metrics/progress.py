@@ -161,6 +161,7 @@ class _Calls:
         self.sdk_steps = False  # the SDK reports steps, which take precedence over others
         self._lead: Optional[str] = None  # the tracker's metric with the highest step: others may count epochs
         self._latest: dict[tuple[int, str], dict[int, float]] = {}  # (rank, metric) -> its newest steps, with their values
+        self._lowest: dict[tuple[int, str], int] = {}  # (rank, metric) -> its lowest step
         self._repeated: dict[str, int] = {}  # metric -> first step with which it came again
 
     def leads(self, values: dict[str, float], further: bool) -> bool:
@@ -170,14 +171,16 @@ class _Calls:
         return self._lead in values
 
     def repeats(self, rank: int, step: int, values: dict[str, float]) -> bool:
-        """Whether a metric came with another value for a step that it had reached, and that is news."""
+        """Whether a metric came with another value for a step that it had reached, or may have, and that is news."""
         known = len(self._repeated)
         for name, value in values.items():
             latest = self._latest.setdefault((rank, name), {})
             before = latest.get(step)
-            another = before is not None and before != value and value == value
-            if another or (len(latest) == _LATEST and step < next(iter(latest))):
+            another = before is not None and before != value and (before == before or value == value)  # NaN is no number
+            lowest = self._lowest.setdefault((rank, name), step)
+            if another or (len(latest) == _LATEST and lowest <= step < next(iter(latest))):
                 self._repeated.setdefault(name, step)
+            self._lowest[rank, name] = min(lowest, step)
             latest[step] = value
             if len(latest) > _LATEST:
                 del latest[next(iter(latest))]
@@ -187,7 +190,8 @@ class _Calls:
         """As a warning."""
         named = [f"{name} (step {step})" for name, step in list(self._repeated.items())[:_REPEATED_MAX]]
         more = f" and {len(self._repeated) - len(named)} more" if len(self._repeated) > len(named) else ""
-        return f"reported again for a step already reached: {', '.join(named)}{more}; the record has a step's last value"
+        told = f"reported again for a step already reached, or out of order: {', '.join(named)}{more}"
+        return f"{told}; the record has a step's last value"
 
 
 class RoleProgress:

@@ -196,7 +196,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             finally:
                 if os.path.lexists(part):
                     os.unlink(part)
-            self.server.runs.uploaded(place, name)
+            self.server.runs.uploaded(place, path)
             self._json(200, {})
         elif method == "GET" and os.path.isfile(place):
             self._send_file(place)

@@ -99,14 +99,18 @@ class MlflowListener:
         while self.told:
             kind, *what = self.told.popleft()
             if kind == "point":
-                measured.update(what[1])
-                progress.logged(*what)
+                step, values, counts, named = what
+                of_training = {name for name in values if not _of_machine(name)}
+                measured.update(of_training)
+                progress.logged(step, values, counts and bool(of_training), named)
             elif kind == "artifact":
                 keep(0, {"t": "a", "path": what[0], "name": what[1]})
             elif kind == "kept":
                 self._texts.warn_kept(outbox, *what)
             elif kind == "clash":
                 self._texts.warn_clash(outbox, *what)
+            elif kind == "mixed":
+                self._texts.warn_mixed(outbox, *what)
             else:
                 self._texts.take(kind, *what)
         self._texts.report_if_due(outbox)
@@ -120,6 +124,11 @@ class MlflowListener:
     def reports(self) -> list[dict[str, Any]]:
         """The reports of parameters and tags so far."""
         return self._texts.reports
+
+
+def _of_machine(name: str) -> bool:
+    """Whether MLflow measured it beside the training: its samples count from 0 in each attempt. A further run has them too."""
+    return f"/{names.SYSTEM}" in f"/{name}"
 
 
 def _first(told: list[str]) -> str:
@@ -143,6 +152,7 @@ class _Texts:
         self._due_s: Optional[float] = None  # since the first one
         self._kept: dict[str, tuple[str, str]] = {}  # parameters that the record has with another value than the program logged
         self._clashes: list[str] = []
+        self._mixed: list[str] = []
         self.reports: list[dict[str, Any]] = []
 
     def take(self, kind: str, name: str, value: Any) -> None:
@@ -164,6 +174,12 @@ class _Texts:
         self._clashes.append(name)
         words = "have the name of a nested run before the slash: the record does not tell them from those of that run"
         outbox.warn("names", f"values of the job's own run {words}: {_first(self._clashes)}")
+
+    def warn_mixed(self, outbox: Outbox, name: str) -> None:
+        """The job's own run stored a file where those of a further run or a model are."""
+        self._mixed.append(name)
+        words = "are in the directory of a nested run or a model, and replace its files of the same names"
+        outbox.warn("files", f"files of the job's own run {words}: {_first(self._mixed)}")
 
     def report_if_due(self, outbox: Outbox) -> None:
         """Report them, unless the last report was a short time ago."""

@@ -76,8 +76,8 @@ class Params:
         """Whether these show that it is not the run that it is presumed to be. Raises: Fault."""
         if not self.presumed:
             return False
-        named = ((self._earlier.get(fields.key(one)), one.get("value")) for one in given)
-        return any(kept is not None and not _alike(kept, str(value)) for kept, value in named)
+        named = ((self._earlier.get(fields.key(one)), str(one.get("value"))[:VALUE_MAX]) for one in given)
+        return any(kept is not None and not _alike(kept, value) for kept, value in named)
 
     def contradicted(self, name: str) -> Optional[tuple[str, str]]:
         """(the value that the record keeps, the one that was logged), if these differ."""

@@ -17,7 +17,7 @@ from trainmaster.agent.mlflow.prefixes import Prefixes
 from trainmaster.agent.mlflow.run import Params, Run, view
 from trainmaster.agent.mlflow.run_metrics import shown_point
 from trainmaster.agent.mlflow.search import RUN_ATTRIBUTES, SearchError, matching
-from trainmaster.wire.names import MODEL, OWN, RUN
+from trainmaster.wire.names import FILES, MODEL, OWN, RUN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,11 +102,14 @@ class Runs:
             return "/".join([*filter(None, [self._runs[parts[1]].prefix.rstrip("/")]), *parts[3:]])
         raise invalid(f"{path} is in no run of this job")
 
-    def uploaded(self, place: str, name: str) -> None:
-        """A file is complete at `place` and is to be kept as `name`."""
+    def uploaded(self, place: str, path: str) -> None:
+        """A file that was uploaded to `path` is complete at `place`. Raises: Fault, as `artifact_name`."""
+        name = self.artifact_name(path)
         with self._lock:
             self._models.taken.add(name.partition("/")[0])
-            self._told.extend(("prefix", first, OWN) for first in self._prefixes.own([name]))
+            if self._main.id in path.split("/")[:2]:
+                self._told.extend(("prefix", first, FILES) for first in self._prefixes.files(name))
+                self._told.extend([("mixed", name)] if self._prefixes.mixes(name) else [])
         self._told.append(("artifact", place, name))
 
     def _logged_models(self, method: str, name: str, body: Body, now_ms: int) -> Body:
@@ -117,7 +120,7 @@ class Runs:
         answer = self._models.answer(method, name, body, now_ms, source.prefix if source is not None else "")
         if name == "logged-models":
             place = self._models.place(answer["model"]["info"]["model_id"])
-            self._prefixes.taken.add(place)
+            self._prefixes.model(place)
             self._told.append(("prefix", place, MODEL))
         return answer
 
@@ -163,7 +166,7 @@ class Runs:
 
     def _part(self, run: Run) -> None:
         """It has other params than the run that it was presumed to be, so it is another one."""
-        prefix = self._prefixes.another(run.prefix.rstrip("/"))
+        prefix = self._prefixes.part(run.prefix.rstrip("/"))
         run.begin_anew(f"{prefix}/")
         self._told.append(("prefix", prefix, RUN))
         own = ((name, value) for name, value in run.tags.items() if not name.startswith("mlflow."))

@@ -6,6 +6,7 @@ import math
 
 from trainmaster.agent.mlflow.fields import out
 from trainmaster.agent.mlflow.histories import Histories
+from trainmaster.wire.names import SYSTEM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class RunMetrics:
         self._latest: dict[str, Point] = {}
         self.histories = Histories()
         self._logged: dict[tuple[str, bool], Point] = {}  # the last point with a step, and without
-        self._step = 0  # the highest logged step
+        self._step = 0  # the highest logged step of the training
         self._stepless: dict[str, int] = {}  # metric -> values logged at step 0, which may mean "no step"
         self._stepped: set[str] = set()  # metrics that were logged with another step: of them, 0 is a step
         self._origins: dict[str, int] = {}  # metric -> the number of its first value without a step
@@ -31,16 +32,17 @@ class RunMetrics:
     def log(self, name: str, given: Point) -> Optional[Point]:
         """Record a point. Returns it with the step that it got; None if it was logged before."""
         step, time_ms, value = given
+        sampled = name.startswith(SYSTEM)  # by MLflow, which counts its samples from 0
         if time_ms and given == self._logged.get((name, step != 0)):
             return None  # autolog logs it again for the model; MLflow stores such a point once
         self._logged[name, step != 0] = given
-        if step != 0:
+        if step != 0 or sampled:
             self._stepped.add(name)
         if step == 0 and name not in self._stepped:  # perhaps no step was given: number its values, from the resumed step on
             said = self._stepless.get(name, 0)
             self._stepless[name] = said + 1
             step = said + self._origins.setdefault(name, max(self._base_step, self._step) if self._base_step else 0)
-        elif step > self._step:
+        elif step > self._step and not sampled:
             self._step = step
         before, point = self._latest.get(name), (step, time_ms, value)
         self.histories.add(name, point)

@@ -13,7 +13,7 @@ from trainmaster.model.spec import JobSpec
 from trainmaster.ports.store import Recorded, Unread
 from trainmaster.scheduling.words import length, summed
 from trainmaster.wire.data import CHANGED, SAME
-from trainmaster.wire.names import MODEL, OWN, RUN, STALLED
+from trainmaster.wire.names import FILES, MODEL, OWN, RUN, STALLED
 
 
 def event_view(row: Recorded | Unread, spec: JobSpec | None = None) -> dict[str, Any]:
@@ -154,9 +154,9 @@ def _names(noun: str, values: Mapping[str, object]) -> str:
 
 def _logged(event: ev.RunDataLogged) -> str:
     """For example `logged 1 parameter (lr) and 1 further run (fold-1)`."""
-    runs, models, own = ({name: kind for name, kind in event.prefixes.items() if kind == one} for one in (RUN, MODEL, OWN))
-    told = [_names("parameter", event.params), _names("tag", event.tags), _names("further run", runs), _names("model", models)]
-    told += [_names("group of values", own)]
+    of = {one: {name: kind for name, kind in event.prefixes.items() if kind == one} for one in (RUN, MODEL, OWN, FILES)}
+    told = [_names("parameter", event.params), _names("tag", event.tags), _names("further run", of[RUN])]
+    told += [_names("model", of[MODEL]), _names("group of values", of[OWN]), _names("directory of files", of[FILES])]
     return f"logged {' and '.join(filter(None, told))}"
 
 
