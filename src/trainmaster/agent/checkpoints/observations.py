@@ -17,6 +17,9 @@ checkpoint before. A candidate must be unchanged for much longer in these cases,
   the program wrote a pointer to it, see `pointers`);
 - it is being overwritten, and some file is still the old one (likewise).
 
+If the program renamed a match `step20-tmp` to the match `step20`, what ends in `-tmp` is no candidate from then on: it is
+renamed when it is complete, however long the program pauses before that.
+
 After all ranks have succeeded, and no process of theirs had to be killed, nothing writes any more: every candidate is
 complete, except for what a role or a command beside them had open when it was told to end. If they were stopped, and all
 exited 0 in the grace period, this is so except for what was open when they were told to, and for several files of which
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 QUIET_S = 0.5  # between two scans that prove a file finished
 _LACKING_QUIET_S = 20.0  # if names of the previous checkpoint are missing, or may be
+_MARKS = ("-", "_", ".", "~", "#")  # an end of a name begins with one
 _FRESH_NS = 20_000_000  # a modification this recent may have the same time stamp as the next one
 
 
@@ -142,10 +146,22 @@ class Observations:
         self._renames.watch(glob.prefix)
         for directory in {os.path.dirname(os.path.join(glob.root, root)) for each in found for root in each.roots}:
             self._renames.watch(directory)
+        self._learn_temporary(glob, found, self._renames.shortened)
         for key, known in [(key, known) for key, known in self._known.items() if key not in exist]:
             if known.sighting is not None:
                 self._replaced(known, known.sighting)
                 del self._known[key]
+
+    def _learn_temporary(self, glob: Glob, found: List[Candidate], shortened: Dict[str, str]) -> None:
+        """Of matches that were renamed: what is no candidate until it is renamed too."""
+        for one in found:
+            for root in one.roots:
+                suffix = shortened.pop(os.path.join(glob.root, root), "")
+                known = self._known.get(one.key if glob.has_step else f"{root}{suffix}")
+                before = known.committed if known is not None and known.committed is not None else ()
+                was_whole = {signed for _, signed in before} == {signed for _, signed in one.state}  # as `step20-best`
+                if suffix[:1] in _MARKS and not was_whole:
+                    glob.learn_temporary(suffix)
 
     def close(self) -> None:
         """Release the inotify watches."""
