@@ -38,7 +38,7 @@ from trainmaster.agent.processes.abandoned import Abandoned
 
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
-    from typing import AbstractSet, Dict, List, Optional, Tuple
+    from typing import AbstractSet, Dict, List, Optional, Set, Tuple
 
     from trainmaster.agent.checkpoints.candidate_files import Candidate, Shape, State
     from trainmaster.agent.checkpoints.rename_events import Renames
@@ -87,6 +87,7 @@ class _Known:
         self.before: Optional[State] = None  # the last complete one, by our rules or because the program replaced it
         self.unproven: Optional[State] = None  # the format gave no proof: not tried again until it changes
         self.torn: Optional[State] = None  # proven torn: not complete until it changes
+        self.grown: Set[str] = set()  # files that became longer between two scans
 
 
 class Observations:
@@ -200,7 +201,7 @@ class Observations:
         from trainmaster.agent.checkpoints.pattern_advice import unsettled  # noqa: PLC0415  # loaded with the glob
 
         held = [path for path, signed in candidate.state if signed[:2] in open_files]
-        return unsettled(self._work, candidate, held)
+        return unsettled(self._work, candidate, held, known.grown if known is not None else frozenset())
 
     def _may_lack(self, glob: Glob, candidate: Candidate, newest: bool) -> bool:
         """Whether some of its files may still be missing, although all that are there are closed."""
@@ -219,6 +220,9 @@ class Observations:
         known = self._known.setdefault(candidate.key, _Known())
         seen = known.sighting
         if seen is None or seen.state != candidate.state:
+            before = {} if seen is None else dict(seen.state)
+            longer = (path for path, signed in candidate.state if path in before and signed[2] > before[path][2])
+            known.grown.update(longer)
             if seen is not None and not set(seen.state) <= set(candidate.state):
                 self._replaced(known, seen)
             seen = known.sighting = _Sighting(candidate)
