@@ -210,42 +210,6 @@ def test_one_that_never_holds_still_is_told(tmp_path: Path, monkeypatch: pytest.
     assert told[-1] == ""
 
 
-def test_a_log_in_a_checkpoint_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run's directory is taken as its checkpoint, and a log in it is written all the time."""
-    monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)
-    made, told = collector(launch(tmp_path, checkpoint_path="runs/*"))
-    write(tmp_path / "work" / "runs" / "a" / "last.pt", "weights")
-    for step in range(3):
-        log = write(tmp_path / "work" / "runs" / "a" / "train.out", "step" * (step + 1))
-        assert look(made, 1) == []
-    advice = "if that is a log and no part of it, write --checkpoint runs/a/last.pt; a restart begins from the beginning"
-    begin = "checkpoint runs/a is not in the store: "
-    assert told[1:] == [f"{begin}it kept changing, or was not seen unchanged: runs/a/train.out is its newest file; {advice}"]
-    made.scan(lambda _: None, True, frozenset({(log.stat().st_dev, log.stat().st_ino)}))
-    assert told[-1] == f"{begin}the program has it open all the time: runs/a/train.out is open; {advice}"
-
-
-def test_what_is_no_log_is_not_called_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed in its first save: the advised pattern would have taken one file of the checkpoint, and lost the rest."""
-    monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)
-    monkeypatch.setattr(observations, "_LACKING_QUIET_S", 1000.0)
-    zipped, array = b"PK\x03\x04" + b"weights", b"\x01\x02\x03"
-    for case, files in {"saved": (array, array), "grows": (array, zipped), "open": (array, zipped)}.items():
-        made, told = collector(launch(tmp_path / case, checkpoint_path="out/*"))
-        place = tmp_path / case / "work" / "out" / "step0"
-        for name, data in zip(("model", "optim"), files, strict=True):
-            path = write(place / name, data)
-            look(made, 1)
-        if case == "grows":
-            write(path, zipped * 2)
-        made.scan(lambda _: None, True, frozenset({(path.stat().st_dev, path.stat().st_ino)} if case == "open" else ()))
-        why = "the program has it open all the time" if case == "open" else "it kept changing, or was not seen unchanged"
-        assert told[-1] == (
-            f"checkpoint out/step0 is not in the store: {why}; write it under another name and rename it when it is done; a restart "
-            "begins from the beginning"
-        )
-
-
 def test_a_database_stays_where_it_is_and_is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A study of Optuna's in SQLite, named as the checkpoint: the restart moved it aside, and all trials were lost."""
     monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)

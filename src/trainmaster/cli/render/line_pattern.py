@@ -131,10 +131,15 @@ def _begin(text: str, first: _Number) -> int:
 
 
 def _between(text: str, name: str) -> str:
-    """A pattern for the text between two numbers: other numbers in it may change, but not those in the name of the second."""
+    """A pattern for the text between two numbers. Digits in the name of the second belong to it."""
+    before, own, after = text.rpartition(name) if name else ("", "", text)
+    return f"{_varying(before)}{re.escape(own)}{_varying(after)}"
+
+
+def _varying(text: str) -> str:
+    """A pattern for a text in which numbers may change."""
     pattern, before = "", ""
-    own = f"{re.escape(name)}|" if name else ""
-    for part in filter(None, re.split(rf"({own}\s+|\d[\w.]*)", text)):
+    for part in filter(None, re.split(r"(\s+|\d[\w.]*)", text)):
         if part.isspace():
             pattern += r"\s*" if before[-1:] in _OPENING else r"\s+"  # `[   100,` is `[100000,` later
         else:
