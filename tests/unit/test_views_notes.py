@@ -18,7 +18,7 @@ from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CheckpointSpec, GpuChoice, Resources
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery.resumption import Evidence, Word
-from trainmaster.server.views.job_notes import advice, counted_anew, notes, without_steps
+from trainmaster.server.views.job_notes import advice, counted_anew, not_loaded, notes, without_steps
 from trainmaster.server.views.resources import attempt_view, pending_job, starting_text
 from trainmaster.testing.builders import job, placed
 
@@ -74,6 +74,21 @@ def test_a_restart_that_succeeds_without_a_step_is_told() -> None:
     assert without_steps(ended, [killed, replace(done, progress=Progress((121,), 400))]) == []
     assert without_steps(replace(ended, checkpoints=(Checkpoint("0002-00001", None, 2, ()),)), [killed, done]) == []
     assert without_steps(ended, [ATTEMPT, done]) == without_steps(ended, [done]) == []
+
+
+def test_a_failure_before_the_first_step_after_a_checkpoint_names_the_one_before() -> None:
+    """If a checkpoint cannot be loaded, the job ends, although an earlier one may be good."""
+    kept = tuple(Checkpoint(f"0001-0000{n}", step, 1, ()) for n, step in enumerate((None, 20, 40), 1))
+    ended = replace(job(), state=State.FAILED, failure=Failure(Cause.PROGRAM, "exited"), checkpoints=kept)
+    given = replace(ATTEMPT, number=2, restored="0001-00003")
+    begin = "attempt 2 was given checkpoint 0001-00003 of step 40 and ended before a step of it was read; if it cannot be loaded, "
+    assert not_loaded(ended, [ATTEMPT, given]) == [f"{begin}go on from the one before: tm rerun train-1@20"]
+    damaged = replace(ended, checkpoints=(kept[0], replace(kept[1], good=False), kept[2]))
+    assert not_loaded(damaged, [given]) == [f"{begin}go on from the one before: tm rerun train-1@0001-00001"]
+    assert not_loaded(ended, [replace(given, progress=Progress((41,), 41))]) == not_loaded(ended, [ATTEMPT]) == []
+    assert not_loaded(replace(ended, checkpoints=kept[2:]), [given]) == not_loaded(ended, []) == []
+    assert not_loaded(replace(ended, state=State.QUEUED), [given]) == []
+    assert not_loaded(replace(ended, failure=Failure(Cause.OUT_OF_MEMORY, "exited")), [given]) == []
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import re
 
 from trainmaster.model.spec import Mode
 
-_SMALLER = re.compile(r"(?:loss|error|err|perplexity|ppl|mse|mae|rmse|nll|cer|wer|fid|bpb|bpc)[0-9]*")
+_SMALLER = re.compile(r"(?:[a-z]*loss|error|err|perplexity|ppl|mse|mae|rmse|nll|cer|wer|fid|bpb|bpc)[0-9]*")
 _LARGER = re.compile(
-    r"f1|r2|(?:acc|accuracy|auc|auroc|precision|recall|reward|return|bleu|rouge|map|iou|dice|score|psnr|ssim|elo)[0-9]*"
+    r"f1|r2|(?:acc|accuracy|auc|auroc|prec|precision|recall|reward|return|bleu|rouge|map|iou|dice|score|psnr|ssim|elo)[0-9]*"
 )
 # With these words, the others say nothing, or the opposite.
 _UNCLEAR = re.compile(
@@ -17,11 +17,12 @@ _OTHER = re.compile(
     r"times?|s|secs?|seconds?|ms|us|ns|minutes?|hours?|counts?|num|number|n|steps|epochs|samples|calls|weight|coef"
 )
 _WORD = re.compile(r"[a-z]+[0-9]*")
+_CAMEL = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")  # CrossEntropyLoss, testRMSE
 
 
 def guessed_mode(name: str) -> Mode | None:
     """None if no word says it, or if one leaves it open. `val/loss`: smaller; `eval_accuracy`: larger; `score_time`: None."""
-    words = _WORD.findall(name.lower())
+    words = [word.lower() for word in (*_WORD.findall(name.lower()), *_CAMEL.findall(name))]
     if not words or _OTHER.fullmatch(words[-1]) or any(_UNCLEAR.fullmatch(word) for word in words):
         return None
     if any(_SMALLER.fullmatch(word) for word in words):

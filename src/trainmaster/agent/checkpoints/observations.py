@@ -17,6 +17,9 @@ checkpoint before. A candidate must be unchanged for much longer in these cases,
   the program wrote a pointer to it, see `pointers`);
 - it is being overwritten, and some file is still the old one (likewise).
 
+If the program renamed a match `step20-tmp` to the match `step20`, what ends in `-tmp` is no candidate from then on: it is
+renamed when it is complete, however long the program pauses before that.
+
 After all ranks have succeeded, and no process of theirs had to be killed, nothing writes any more: every candidate is
 complete, except for what a role or a command beside them had open when it was told to end. If they were stopped, and all
 exited 0 in the grace period, this is so except for what was open when they were told to, and for several files of which
@@ -35,7 +38,7 @@ from trainmaster.agent.processes.abandoned import Abandoned
 
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
-    from typing import AbstractSet, Dict, List, Optional, Tuple
+    from typing import AbstractSet, Dict, List, Optional, Set, Tuple
 
     from trainmaster.agent.checkpoints.candidate_files import Candidate, Shape, State
     from trainmaster.agent.checkpoints.rename_events import Renames
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 QUIET_S = 0.5  # between two scans that prove a file finished
 _LACKING_QUIET_S = 20.0  # if names of the previous checkpoint are missing, or may be
+_MARKS = ("-", "_", ".", "~", "#")  # an end of a name begins with one
 _FRESH_NS = 20_000_000  # a modification this recent may have the same time stamp as the next one
 
 
@@ -83,6 +87,7 @@ class _Known:
         self.before: Optional[State] = None  # the last complete one, by our rules or because the program replaced it
         self.unproven: Optional[State] = None  # the format gave no proof: not tried again until it changes
         self.torn: Optional[State] = None  # proven torn: not complete until it changes
+        self.grown: Set[str] = set()  # files that became longer between two scans
 
 
 class Observations:
@@ -142,10 +147,22 @@ class Observations:
         self._renames.watch(glob.prefix)
         for directory in {os.path.dirname(os.path.join(glob.root, root)) for each in found for root in each.roots}:
             self._renames.watch(directory)
+        self._learn_temporary(glob, found, self._renames.shortened)
         for key, known in [(key, known) for key, known in self._known.items() if key not in exist]:
             if known.sighting is not None:
                 self._replaced(known, known.sighting)
                 del self._known[key]
+
+    def _learn_temporary(self, glob: Glob, found: List[Candidate], shortened: Dict[str, str]) -> None:
+        """Of matches that were renamed: what is no candidate until it is renamed too."""
+        for one in found:
+            for root in one.roots:
+                suffix = shortened.pop(os.path.join(glob.root, root), "")
+                known = self._known.get(one.key if glob.has_step else f"{root}{suffix}")
+                before = known.committed if known is not None and known.committed is not None else ()
+                was_whole = {signed for _, signed in before} == {signed for _, signed in one.state}  # as `step20-best`
+                if suffix[:1] in _MARKS and not was_whole:
+                    glob.learn_temporary(suffix)
 
     def close(self) -> None:
         """Release the inotify watches."""
@@ -184,7 +201,7 @@ class Observations:
         from trainmaster.agent.checkpoints.pattern_advice import unsettled  # noqa: PLC0415  # loaded with the glob
 
         held = [path for path, signed in candidate.state if signed[:2] in open_files]
-        return unsettled(self._work, candidate, held)
+        return unsettled(self._work, candidate, held, known.grown if known is not None else frozenset())
 
     def _may_lack(self, glob: Glob, candidate: Candidate, newest: bool) -> bool:
         """Whether some of its files may still be missing, although all that are there are closed."""
@@ -203,6 +220,9 @@ class Observations:
         known = self._known.setdefault(candidate.key, _Known())
         seen = known.sighting
         if seen is None or seen.state != candidate.state:
+            before = {} if seen is None else dict(seen.state)
+            longer = (path for path, signed in candidate.state if path in before and signed[2] > before[path][2])
+            known.grown.update(longer)
             if seen is not None and not set(seen.state) <= set(candidate.state):
                 self._replaced(known, seen)
             seen = known.sighting = _Sighting(candidate)

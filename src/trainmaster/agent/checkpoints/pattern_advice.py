@@ -8,14 +8,14 @@ import shlex
 
 from trainmaster.agent.checkpoints.candidate_files import beginning
 from trainmaster.agent.checkpoints.overlooked import pattern_of
-from trainmaster.agent.files.formats import is_database
+from trainmaster.agent.files.formats import begins_as_weights, is_database
 from trainmaster.agent.files.glob_names import literal
 from trainmaster.agent.files.globs import TEMPORARY
 from trainmaster.wire.names import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import AbstractSet, Optional
 
     from trainmaster.agent.checkpoints.candidate_files import Candidate
     from trainmaster.agent.files.globs import Glob
@@ -49,14 +49,18 @@ def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
     return f"{given}; if the program looks for one of these names, write that as --checkpoint{together}"
 
 
-def unsettled(work: str, candidate: Candidate, held: list[str]) -> str:
-    """Why a checkpoint is not complete, and what to do. `held`: its files that the ranks have open."""
+def unsettled(work: str, candidate: Candidate, held: list[str], grown: AbstractSet[str]) -> str:
+    """Why a checkpoint is not complete, and what to do.
+
+    `held`: its files that the ranks have open. `grown`: those that were seen to become longer, as a log does.
+    """
     if any(_is_database(os.path.join(work, path)) for path, _ in candidate.state):
         return "it is a database, which its program writes all the time and finds whole after a crash; leave --checkpoint out"
     why = "the program has it open all the time" if held else "it kept changing, or was not seen unchanged"
     busy = held[0] if held else max(candidate.state, key=lambda one: one[1][3])[0]
     others = [(signed[2], path) for path, signed in candidate.state if path != busy]
-    if len(candidate.roots) > 1 or not candidate.directories or not others:
+    is_log = (held or busy in grown) and not _of_weights(os.path.join(work, busy))
+    if len(candidate.roots) > 1 or not candidate.directories or not others or not is_log:
         return f"{why}; write it under another name and rename it when it is done"
     wanted = pattern_of(max(others)[1])
     told = f"{why}: {printable(busy)} is {'open' if held else 'its newest file'}"
@@ -68,6 +72,13 @@ def _is_database(path: str) -> bool:
         return is_database(path)
     except OSError:
         return False  # the advice is the general one
+
+
+def _of_weights(path: str) -> bool:
+    try:
+        return begins_as_weights(path)
+    except OSError:
+        return False  # gone: its name is all that is known
 
 
 def apart(found: list[Candidate]) -> Optional[str]:

@@ -1,8 +1,9 @@
 """Pointer files: small files beside checkpoints that name the newest one, by which a program finds it when it starts.
 
 Megatron writes `latest_checkpointed_iteration.txt`, DeepSpeed `latest`, OpenMMLab and Detectron2 `last_checkpoint`, TensorFlow
-`checkpoint`; others keep a symbolic link `latest`. A pointer is in no checkpoint, but a restart needs one that names what was
-restored. A manifest holds its content, and a restore writes it. What names a checkpoint that is set aside is set aside too.
+`checkpoint`, big_vision `checkpoint.bv-LAST`; others keep a symbolic link `latest`. A pointer is in no checkpoint, but a
+restart needs one that names what was restored. A manifest holds its content, and a restore writes it. What names a checkpoint
+that is set aside is set aside too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 from trainmaster.agent.files.globs import Glob
 from trainmaster.wire.messages import PointerEntry
 
-_NAME = re.compile(r"(?:latest|last)(?:[-_.]|\Z)|checkpoint\Z", re.IGNORECASE)
+_NAME = re.compile(r"(?:latest|last)(?:[-_.]|\Z)|checkpoint\Z|(.+[-_.])(?:latest|last)\Z", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
 _TENSORFLOW = re.compile(r'model_checkpoint_path: *"([^"\n]+)"')
 _BYTES_MAX = 4096
@@ -33,10 +34,17 @@ class Pointer(NamedTuple):
     linked: bool  # a symbolic link: its target is the content
     written_ns: int
     named: Tuple[str, ...]  # the matches that it names
+    begin: str = ""  # what its own name and those of the matches begin with, where it says only the rest of theirs
+
+    def saying(self, base: str, step: Optional[int]) -> Optional[str]:
+        """What it says, as `name`, if it names what is called `base`; None if it cannot name that."""
+        if self.begin:
+            return base[len(self.begin) :] or None if base.startswith(self.begin) else None
+        return _name_of(self.name, base, step)
 
     def naming(self, base: str, step: Optional[int], work: str) -> Optional[PointerEntry]:
         """The same pointer for another checkpoint, with a match or its directory called `base`; None if it cannot name that."""
-        name = _name_of(self.name, base, step)
+        name = self.saying(base, step)
         if name is None:
             return None
         text = f"{self.before}{name}{self.after}"
@@ -51,15 +59,16 @@ def pointers(glob: Glob, matches: Iterable[str]) -> List[Pointer]:
             by_directory.setdefault(directory, []).append((path, base))
     found = []
     for directory, places in by_directory.items():
-        for name in _named_like_one(os.path.join(glob.root, directory)):
+        for name, begin in _named_like_one(os.path.join(glob.root, directory)):
             shown = os.path.join(directory, name)
             one = _read(os.path.join(glob.root, shown), shown)
             if one is None:
                 continue
-            named = tuple(
-                path for path, base in places if path != shown and _name_of(one.name, base, glob.step(path)) == one.name
-            )
-            found += [one._replace(named=named)] if named else []
+            for either in (one._replace(begin=begin), one):
+                named = [path for path, base in places if path != shown and either.saying(base, glob.step(path)) == one.name]
+                if named:
+                    found.append(either._replace(named=tuple(named)))
+                    break
     return found
 
 
@@ -110,15 +119,17 @@ def write(work: str, path: str, entry: PointerEntry, temporary: str) -> None:
     os.rename(temporary, os.path.join(work, path))
 
 
-def _named_like_one(directory: str) -> List[str]:
+def _named_like_one(directory: str) -> List[Tuple[str, str]]:
+    """(name, what is before its word `last` or `latest`), sorted."""
     names = []
     try:
         with os.scandir(directory) as entries:
             for count, entry in enumerate(entries):
                 if count >= _ENTRIES_MAX:
                     break
-                if _NAME.match(entry.name):
-                    names.append(entry.name)
+                match = _NAME.match(entry.name)
+                if match:
+                    names.append((entry.name, match[1] or ""))
     except OSError:
         return []  # gone or not readable: what it may say is unknown
     return sorted(names)

@@ -23,6 +23,8 @@ class Renames:
     def __init__(self) -> None:
         self._places: Dict[int, str] = {}
         self._moved: Set[str] = set()
+        self._from = (0, "")  # cookie and path of the last one that was moved away: a move within what is watched is two events
+        self.shortened: Dict[str, str] = {}  # for what was renamed to its name without an end: that end
         self._descriptor = -1
         if sys.platform == "linux":
             self._libc = ctypes.CDLL(None, use_errno=True)
@@ -45,11 +47,11 @@ class Renames:
                 return
             at = 0
             while at < len(data):
-                watch, mask, _, length = _EVENT.unpack_from(data, at)
+                watch, mask, cookie, length = _EVENT.unpack_from(data, at)
                 at += _EVENT.size + length
-                self._take(watch, mask, data[at - length : at].rstrip(b"\0"))
+                self._take(watch, mask, cookie, data[at - length : at].rstrip(b"\0"))
 
-    def _take(self, watch: int, mask: int, name: bytes) -> None:
+    def _take(self, watch: int, mask: int, cookie: int, name: bytes) -> None:
         if mask & _OVERFLOW:
             self._moved.clear()
             return
@@ -65,8 +67,13 @@ class Renames:
         path = os.path.join(directory, os.fsdecode(name))
         if mask & _MOVED_TO:
             self._moved.add(path)
+            before = self._from[1] if self._from[0] == cookie else ""
+            if before.startswith(path):
+                self.shortened[path] = before[len(path) :]
         else:
             self._moved.discard(path)
+        if mask & _MOVED_FROM:
+            self._from = (cookie, path)
 
     def moved(self, path: str) -> bool:
         """Whether the file at `path` was renamed there and not written since."""

@@ -108,6 +108,13 @@ def plausible(path: str, moving: bool) -> Optional[str]:
     return "json" if closed else None
 
 
+def begins_as_weights(path: str) -> bool:
+    """Whether it begins like a file of a format for weights, which may be cut short: no log does. Raises: OSError."""
+    with open(path, "rb", buffering=0) as file:
+        head = file.read(16)
+    return head.startswith((b"PK\x03\x04", b"\x80")) or _has_header(head) or declares_size(head)
+
+
 def is_bare_pickle(path: str) -> bool:
     """Whether the file is exactly one pickle of any protocol. Raises: OSError."""
     with open(path, "rb", buffering=0) as file:

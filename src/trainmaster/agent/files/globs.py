@@ -44,7 +44,7 @@ class Glob:
         self.has_step = STEP in pattern
         # If {step} is the only wildcard, a step has one match; otherwise several matches may belong together.
         self.one_per_step = not is_wild(pattern.replace(STEP, ""))
-        self._leaf_is_temporary = bool(parts) and parts[-1].endswith(TEMPORARY)
+        self._temporary: Tuple[str, ...] = () if parts and parts[-1].endswith(TEMPORARY) else TEMPORARY
         self.denied: List[str] = []  # directories that the last `expand` had no permission to read; "." is the root
         self._anything = not re.search(r"[^\W_]", re.sub(r"\[[^]\[]*\]", "", pattern.replace(STEP, "")))
 
@@ -155,7 +155,12 @@ class Glob:
 
     def unfinished(self, path: str) -> bool:
         """Whether a match has the name of a file that is still being written (`ckpt.pt.tmp`)."""
-        return not self._leaf_is_temporary and path.endswith(TEMPORARY)
+        return path.endswith(self._temporary)
+
+    def learn_temporary(self, suffix: str) -> None:
+        """The program takes this end off a name when it has written what has it."""
+        if suffix not in self._temporary:
+            self._temporary += (suffix,)
 
     def step(self, path: str) -> Optional[int]:
         """The step in a match: `{step}`, else a number beside a word that says so, in the parts that a wildcard matches."""

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from trainmaster.cli.render import curve, human, system_usage, timeline
+from trainmaster.cli.render.log_stream import uncolored
 from trainmaster.cli.render.progress import chosen, last_text, values_of
 from trainmaster.cli.render.provenance import draw, lineage
 from trainmaster.cli.session import JOB, Session, remote
@@ -312,7 +313,7 @@ def _failure(job: dict[str, Any], width: int) -> list[str]:
     lines = ["", f"Failure: {failure['cause'].replace('_', ' ')}{rank}", *_wrapped(failure["message"], "  ", width=width)]
     variables = wanted(job["spec"], [failure["message"], *failure["last_lines"]])
     more = ["", *_wrapped(variables, "", "  ", width)] if variables else []
-    return [*lines, *(f"  | {line}" for line in failure["last_lines"]), *more]
+    return [*lines, *(f"  | {uncolored(line)}" for line in failure["last_lines"]), *more]
 
 
 def _rest(job: dict[str, Any], width: int) -> list[str]:

@@ -39,6 +39,11 @@ class _Number(NamedTuple):
     value: float
     whole: bool
 
+    @property
+    def word(self) -> str:
+        """The last part of the name, in lower case."""
+        return self.name.lower().rpartition("/")[2]
+
 
 def suggested(line: str, later: Sequence[str] = (), given: str | None = None, read: Sequence[str] = ()) -> str | None:
     """A pattern that finds the step and the first values of `line`; None if it has no number with a fraction, or is too long.
@@ -77,22 +82,22 @@ def _numbers(text: str) -> list[_Number]:
 
 
 def _name(before: str) -> str:
-    """The word at the end of `before`. Digits may follow its letters."""
+    """The word at the end of `before`, as `train/loss`. Digits may follow its letters."""
     text = before.rstrip(_BETWEEN)
     if len(before) - len(text) > _BETWEEN_MAX:
         return ""
     at = len(text)
-    while at and (text[at - 1] == "_" or (text[at - 1].isascii() and text[at - 1].isalnum())):
+    while at and (text[at - 1] in "_/" or (text[at - 1].isascii() and text[at - 1].isalnum())):
         at -= 1
-    name = text[at:].lstrip("_0123456789")
+    name = text[at:].lstrip("_/0123456789")
     return _name(text[:at]) if name in _FILLERS and text[:at].strip() else name
 
 
 def _step(text: str, numbers: list[_Number], later: list[list[_Number]]) -> _Number | None:
     """The number that a word calls a step, else the first of those without a fraction with which the line begins."""
-    named = [one for word in _STEPS for one in numbers if one.whole and one.name.lower() == word]
+    named = [one for word in _STEPS for one in numbers if one.whole and one.word == word]
     begins = bool(numbers) and _MARKS.sub("", text[: numbers[0].start]) == _MARKS.sub("", numbers[0].name)
-    leading = takewhile(lambda one: one.whole and one.name.lower() not in _PLACES, numbers if begins else ())
+    leading = takewhile(lambda one: one.whole and one.word not in _PLACES, numbers if begins else ())
     growing = [one for at, one in enumerate(leading) if one.name or _grows(at, [numbers, *later])]
     return next(iter([*named, *growing]), None)
 
@@ -104,17 +109,17 @@ def _grows(at: int, lines: list[list[_Number]]) -> bool:
 
 
 def _pattern(text: str, begin: int, wanted: list[_Number], step: _Number | None, taken: set[str]) -> str:
-    pattern, at, used = "", begin, {"step", *taken}
+    pattern, at, used = "", begin, {"step", *map(str.lower, taken)}
     for number in wanted:
-        pattern += _between(text[at : number.start])
+        pattern += _between(text[at : number.start], number.name)
         if number is step:
             pattern += r"(?P<step>\d+)"
         else:
-            stem = number.name.lower() or "value"
-            name = stem if number.name and stem not in used else f"{stem}_{len(used)}"
-            while name in used:
+            stem = number.name.replace("/", "_") or "value"
+            name = stem if number.name and stem.lower() not in used else f"{stem}_{len(used)}"
+            while name.lower() in used:
                 name += "_2"
-            used.add(name)
+            used.add(name.lower())
             pattern += f"(?P<{name}>{_VALUE})"
         at = number.end
     return pattern
@@ -125,8 +130,14 @@ def _begin(text: str, first: _Number) -> int:
     return text.rindex(first.name, 0, first.start) if first.name else 0  # and fillers after it
 
 
-def _between(text: str) -> str:
-    """A pattern for the text between two numbers: other numbers in it may change."""
+def _between(text: str, name: str) -> str:
+    """A pattern for the text between two numbers. Digits in the name of the second belong to it."""
+    before, own, after = text.rpartition(name) if name else ("", "", text)
+    return f"{_varying(before)}{re.escape(own)}{_varying(after)}"
+
+
+def _varying(text: str) -> str:
+    """A pattern for a text in which numbers may change."""
     pattern, before = "", ""
     for part in filter(None, re.split(r"(\s+|\d[\w.]*)", text)):
         if part.isspace():

@@ -40,6 +40,11 @@ def escape_controls(text: str) -> str:
     return "".join([*kept, _CONTROL.sub(_shown, text[at:])])
 
 
+def uncolored(text: str) -> str:
+    """`text` without colors and commands to clear a line; other control sequences are shown as text."""
+    return escape_controls(_HARMLESS.sub("", text))
+
+
 def _shown(match: re.Match[str]) -> str:
     return "^[" if match.group() == "\x1b" else match.group().encode("unicode_escape").decode()
 

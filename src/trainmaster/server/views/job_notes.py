@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from trainmaster.lifecycle.effects import grace_s
 from trainmaster.model import redaction
-from trainmaster.model.job import Attempt, Job, State, StopFor
+from trainmaster.model.job import Attempt, Cause, Job, State, StopFor
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.recovery import resumption
 from trainmaster.scheduling.words import length
@@ -33,7 +33,7 @@ _TELLING = {  # known last lines of a failure -> advice; `python` is the interpr
 
 def all_of(job: Job, attempts: Sequence[Attempt], seen: Mapping[int, resumption.Evidence]) -> list[str]:
     """All notes of a job. `attempts`: all, in order. `seen`: what is known of how they resumed, by their numbers."""
-    began = [*notes(job, seen), *without_steps(job, attempts), *counted_anew(attempts)]
+    began = [*notes(job, seen), *not_loaded(job, attempts), *without_steps(job, attempts), *counted_anew(attempts)]
     return [*began, *removed(job), *job.not_kept, *own_tracker(job), *advice(job)]
 
 
@@ -52,6 +52,25 @@ def _begun_again(job: Job, found: resumption.Evidence) -> str:
     loaded = "it may count its steps from the beginning with the checkpoint loaded"
     why = "the program may not have used them" if found.loss_anew else loaded
     return f"checkpoint.resume_arguments were added to its command: {why}"
+
+
+def not_loaded(job: Job, attempts: Sequence[Attempt]) -> list[str]:
+    """A note if the program failed with its checkpoint before its first step, and there is one before that."""
+    ids = [one.id for one in job.checkpoints]
+    last = attempts[-1] if attempts else None
+    if job.state is not State.FAILED or job.failure is None or job.failure.cause not in (Cause.PROGRAM, Cause.CRASH):
+        return []
+    if last is None or last.restored not in ids or resumption.progress_of(last).steps:
+        return []
+    given = job.checkpoints[ids.index(last.restored)]
+    before = [one for one in job.checkpoints[: ids.index(last.restored)] if one.good]
+    if not before:
+        return []
+    source = before[-1].id if before[-1].step in (None, given.step) else before[-1].step
+    return [
+        f"attempt {last.number} was given {given.label} and ended before a step of it was read; "
+        f"if it cannot be loaded, go on from the one before: tm rerun {job.id}@{source}"
+    ]
 
 
 def without_steps(job: Job, attempts: Sequence[Attempt]) -> list[str]:

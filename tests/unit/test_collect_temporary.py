@@ -1,0 +1,79 @@
+"""A directory whose name has an end that the program takes off when it is done is no checkpoint, however long it rests."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from launches import launch, write
+
+from trainmaster.agent.checkpoints import observations
+from trainmaster.agent.checkpoints.collect import Collector
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's notices of renames are Linux's")
+FILES = ("config.yaml", "model.pt", "optim.pt", "train.pt")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observations, "QUIET_S", 0.0)
+    monkeypatch.setattr(observations, "_LACKING_QUIET_S", 0.0)
+    monkeypatch.setattr(observations, "_FRESH_NS", 0)
+
+
+class Run:
+    """A program that saves into `out`, and what is stored of it."""
+
+    def __init__(self, root: Path, pattern: str) -> None:
+        self.out = root / "work" / "out"
+        self.out.mkdir(parents=True)
+        self.made = Collector(launch(root, checkpoint_path=pattern))
+        self.made.prime()
+        self.told: list[str] = []
+        self.made.unstored.tell = self.told.append
+        assert self.stored() == []
+
+    def write(self, name: str, *files: str) -> None:
+        for file in files:
+            write(self.out / name / file, f"{file} of {name}")
+
+    def rename(self, name: str, to: str) -> None:
+        (self.out / name).rename(self.out / to)
+
+    def stored(self, running: bool = True) -> list[tuple[int, int]]:
+        """The step and the number of files of what three scans store."""
+        staged = [one for _ in range(3) for one in self.made.scan(lambda _: None, running, frozenset())]
+        return [(one["step"], one["files"]) for one in staged]
+
+
+@pytest.mark.parametrize("pattern", ["out/step*", "out/step{step}*"])
+def test_one_that_the_program_renames_is_awaited(tmp_path: Path, pattern: str) -> None:
+    """OLMo paused between two files and was killed: `step40-unsharded-tmp` was given to it, and had no `train.pt`."""
+    run = Run(tmp_path, pattern)
+    run.write("step20-unsharded-tmp", *FILES)
+    run.rename("step20-unsharded-tmp", "step20-unsharded")
+    assert run.stored() == [(20, 4)]
+    run.write("step40-unsharded-tmp", *FILES[:3])
+    assert run.stored() == run.stored(running=False) == []
+    assert run.told == []
+    run.rename("step40-unsharded-tmp", "step40-unsharded")
+    assert run.stored() == [(40, 3)]
+
+
+def test_one_that_was_stored_before_it_was_whole_teaches_it_too(tmp_path: Path) -> None:
+    run = Run(tmp_path, "out/step*")
+    run.write("step0-tmp", "model.pt")
+    assert run.stored() == [(0, 1)]  # nothing says yet what it lacks
+    run.write("step0-tmp", "train.pt")
+    run.rename("step0-tmp", "step0")
+    assert run.stored() == [(0, 2)]
+    run.write("step20-tmp", "model.pt", "train.pt")
+    assert run.stored() == []
+
+
+def test_an_end_of_whole_ones_means_something_else(tmp_path: Path) -> None:
+    """It takes `-best` off the one before when there is a better one; big_vision renames nothing."""
+    run = Run(tmp_path, "out/step*")
+    for step in (20, 40, 60):
+        run.write(f"step{step}-best", *FILES)
+        assert (step, 4) in run.stored()
+        run.rename(f"step{step}-best", f"step{step}")
