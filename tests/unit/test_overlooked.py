@@ -300,6 +300,56 @@ def test_a_pattern_that_matches_a_fixed_name_and_others_is_told(tmp_path: Path, 
         assert later(it, monkeypatch) == []
 
 
+def advised(root: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, names: tuple[str, ...]) -> str:
+    """What is told of a pattern when these files are there, in the order in which they are written."""
+    it, progress = begun(root, checkpoint_path=pattern)
+    step(progress, 1, ago_s=65)
+    step(progress, 3, ago_s=0)
+    for number, name in enumerate(names):
+        path = write(root / "work" / name, b"x")
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    (text,) = later(it, monkeypatch)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern", "sizes"),
+    [
+        (("G_100.pth", "D_100.pth", "G_120.pth", "D_120.pth", "G_140.pth"), "out/*_{step}.pth", [2, 2, 1]),
+        (
+            ("model_state_e1_b0.th", "training_state_e1_b0.th", "best.th", "model_state_e2_b0.th", "training_state_e2_b0.th"),
+            "out/*_state_e{step}_b0.th", [2, 2],
+        ),
+        (("5-model.bin", "5-optimizer.bin", "10-model.bin", "10-optimizer.bin"), "out/{step}-*.bin", [2, 2]),
+    ],
+    ids=["VITS", "AllenNLP", "number first"],
+)  # fmt: skip
+def test_files_of_different_names_with_the_same_numbers_are_one_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], pattern: str, sizes: list[int]
+) -> None:
+    """VITS deletes none of them: with its directory as the checkpoint, each commit would copy all."""
+    suffix = names[0].rpartition(".")[2]
+    text = advised(tmp_path, monkeypatch, f"out/*.{suffix}", tuple(f"out/{name}" for name in names))
+    assert text.endswith(f"; if those of the same number belong together, write --checkpoint '{pattern}'")
+    assert [len(one.roots) for one in candidates(Glob(pattern, str(tmp_path / "work")))] == sizes
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("model_1.pt", "optim_1.pt"),  # the program may keep one only: its directory does not grow
+        ("model_1.pt", "model_2.pt", "model_3.pt", "model_4.pt", "best_2.pt", "best_3.pt"),
+        ("model_e1_b0.pt", "optim_e1_b0.pt", "model_e1_b5.pt", "optim_e1_b5.pt", "model_e2_b0.pt", "optim_e2_b0.pt"),
+    ],
+    ids=["one", "best ones", "two numbers grow"],
+)
+def test_other_files_of_different_names_need_their_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    text = advised(tmp_path, monkeypatch, "out/*.pt", tuple(f"out/{name}" for name in names))
+    assert text.endswith("; if it needs them all, write --checkpoint out")
+
+
 def test_two_directories_with_the_same_files_have_one_shape(tmp_path: Path) -> None:
     """spaCy: `model-last` was said to have fewer files than `model-best`, and the finished model was not stored."""
     for name in ("model-best", "model-last"):

@@ -10,7 +10,7 @@ from trainmaster.agent.checkpoints.candidate_files import beginning
 from trainmaster.agent.checkpoints.overlooked import pattern_of
 from trainmaster.agent.files.formats import begins_as_weights, is_database
 from trainmaster.agent.files.glob_names import literal
-from trainmaster.agent.files.globs import TEMPORARY
+from trainmaster.agent.files.globs import TEMPORARY, Glob
 from trainmaster.wire.names import printable
 
 TYPE_CHECKING = False
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import AbstractSet, Optional
 
     from trainmaster.agent.checkpoints.candidate_files import Candidate
-    from trainmaster.agent.files.globs import Glob
     from trainmaster.wire.launch import Launch
 
 _DIGITS = re.compile(r"\d+")
@@ -45,7 +44,10 @@ def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
     listed = ", ".join(printable(name) for name in named[:_NAMED_MAX])
     given = f"files of different names match {shown}: {listed}; a restart is given the newest, and others may be set aside"
     directory = os.path.dirname(named[0])
-    together = f"; if it needs them all, write --checkpoint {shlex.quote(printable(literal(directory)))}" if directory else ""
+    numbered = same_numbers(glob.root, directory, found)
+    which = "it needs them all" if numbered is None else "those of the same number belong together"
+    pattern = literal(directory) if numbered is None else numbered
+    together = f"; if {which}, write --checkpoint {shlex.quote(printable(pattern))}" if pattern else ""
     return f"{given}; if the program looks for one of these names, write that as --checkpoint{together}"
 
 
@@ -126,3 +128,36 @@ def kinds(found: list[Candidate]) -> list[str]:
             directory, name = os.path.split(one.roots[0])
             groups.setdefault(directory, {})[_DIGITS.sub("#", name)] = one.roots[0]
     return next((list(names.values()) for names in groups.values() if len(names) > 1), [])
+
+
+def same_numbers(root: str, directory: str, found: list[Candidate]) -> Optional[str]:
+    """A pattern that makes one candidate of single files in `directory` whose names carry the same numbers, else None.
+
+    VITS saves `G_100.pth` and `D_100.pth`, AllenNLP `model_state_e2_b0.th` and `training_state_e2_b0.th`.
+    """
+    named: dict[str, dict[tuple[str, ...], str]] = {}
+    for one in found:
+        place, name = os.path.split(one.roots[0])
+        numbers = tuple(_DIGITS.findall(name))
+        if numbers and place == directory and not one.many:
+            named.setdefault(_DIGITS.sub("#", name), {})[numbers] = name
+    if len(named) < 2:
+        return None
+    shared = set.intersection(*map(set, named.values()))
+    rest = max(map(len, named.values())) - len(shared)
+    growing = [at for at, values in enumerate(zip(*shared)) if len(set(values)) > 1]  # noqa: B905 - Python 3.9
+    if len(growing) != 1 or rest > 1:  # of the newest, the second file may be still to come
+        return None
+    texts = [_with_step(files[min(shared)], growing[0]) for files in named.values()]
+    begin = beginning(texts)
+    end = beginning([text[len(begin) :][::-1] for text in texts])[::-1]
+    pattern = os.path.join(literal(directory), f"{begin}*{end}")
+    steps = Glob(pattern, root)
+    given = [(os.path.join(directory, files[each]), each[growing[0]]) for files in named.values() for each in shared]
+    return pattern if steps.has_step and all(steps.step(path) == int(digits) for path, digits in given) else None
+
+
+def _with_step(name: str, at: int) -> str:
+    """A pattern for a name, with `{step}` for one of its numbers."""
+    number = [*_DIGITS.finditer(name)][at]
+    return f"{literal(name[: number.start()])}{{step}}{literal(name[number.end() :])}"
