@@ -29,9 +29,12 @@ def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
     """A warning if what is stored as a checkpoint is probably not all that the program needs of it, else ""."""
     lost = beside(glob, found)
     if lost is not None:
-        path, name, pattern = lost
-        write = f"write --checkpoint {shlex.quote(printable(pattern))}" if pattern else "save both into one directory"
-        return f"{printable(path)} is in no checkpoint; if {printable(name)} cannot be loaded without it, {write}"
+        paths, name, pattern = lost
+        listed, more = ", ".join(printable(path) for path in paths[:_NAMED_MAX]), len(paths) - _NAMED_MAX
+        listed += f" and {more} more" if more > 0 else ""
+        are, them, all_of_them = ("are", "them", "all") if len(paths) > 1 else ("is", "it", "both")
+        write = f"write --checkpoint {shlex.quote(printable(pattern))}" if pattern else f"save {all_of_them} into one directory"
+        return f"{listed} {are} in no checkpoint; if {printable(name)} cannot be loaded without {them}, {write}"
     if glob.has_step:
         return ""
     shown, wanted = repr(printable(launch["checkpoint_path"] or "")), apart(found)
@@ -96,10 +99,11 @@ def apart(found: list[Candidate]) -> Optional[str]:
     return None
 
 
-def beside(glob: Glob, found: list[Candidate]) -> Optional[tuple[str, str, str]]:
-    """(a file, the newest checkpoint whose name it begins with, a pattern for both or "") if the file is in no checkpoint.
+def beside(glob: Glob, found: list[Candidate]) -> Optional[tuple[list[str], str, str]]:
+    """(files, the newest checkpoint whose name theirs begin with, a pattern for all or "") if the files are in no checkpoint.
 
-    gensim writes `w2v.model` and, for large matrices, `w2v.model.wv.vectors.npy`: the first alone cannot be loaded.
+    gensim writes `w2v.model` and, for large matrices, `w2v.model.wv.vectors.npy`: the first alone cannot be loaded. Where the
+    name has no step, the pattern is the directory: a program that others wrote does not save elsewhere.
     """
     for one in reversed(found):
         if one.many:
@@ -109,14 +113,12 @@ def beside(glob: Glob, found: list[Candidate]) -> Optional[tuple[str, str, str]]
             names = sorted(os.listdir(os.path.join(glob.root, directory)))
         except OSError:
             return None
-        for other in names:
-            path = os.path.join(directory, other)
-            if other.startswith(f"{name}.") and not other.endswith((*TEMPORARY, *_NO_PART)) and not glob.owns(path):
-                begin, step, end = name.rpartition(str(one.step))
-                known = one.step is not None and step
-                pattern = os.path.join(literal(directory), f"{literal(begin)}{{step}}{literal(end)}*") if known else ""
-                return path, one.roots[0], pattern
-        return None
+        parts = (each for each in names if each.startswith(f"{name}.") and not each.endswith((*TEMPORARY, *_NO_PART)))
+        lost = [path for path in (os.path.join(directory, each) for each in parts) if not glob.owns(path)]
+        begin, step, end = name.rpartition(str(one.step))
+        known = one.step is not None and step
+        pattern = os.path.join(literal(directory), f"{literal(begin)}{{step}}{literal(end)}*") if known else literal(directory)
+        return (lost, one.roots[0], pattern) if lost else None
     return None
 
 
