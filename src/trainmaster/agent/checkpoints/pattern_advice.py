@@ -54,14 +54,17 @@ def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
     return f"{given}; if the program looks for one of these names, write that as --checkpoint{together}"
 
 
-def unsettled(work: str, candidate: Candidate, held: list[str], grown: AbstractSet[str]) -> str:
+def unsettled(work: str, candidate: Candidate, held: Optional[list[str]], grown: AbstractSet[str]) -> str:
     """Why a checkpoint is not complete, and what to do.
 
-    `held`: its files that the ranks have open. `grown`: those that were seen to become longer, as a log does.
+    `held`: its files that the ranks have open; None: the ranks have ended. `grown`: those that were seen to become longer, as a
+    log does.
     """
     if any(_is_database(os.path.join(work, path)) for path, _ in candidate.state):
         return "it is a database, which its program writes all the time and finds whole after a crash; leave --checkpoint out"
     why = "the program has it open all the time" if held else "it kept changing, or was not seen unchanged"
+    if held is None:
+        why = "it was still being written, or not yet seen unchanged, when the attempt ended"
     busy = held[0] if held else max(candidate.state, key=lambda one: one[1][3])[0]
     others = [(signed[2], path) for path, signed in candidate.state if path != busy]
     is_log = (held or busy in grown) and not _of_weights(os.path.join(work, busy))
