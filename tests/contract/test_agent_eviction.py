@@ -9,7 +9,7 @@ WAITS = "echo ready; while true; do sleep 0.05; done"
 SAVES = "trap 'echo whole > model_40.txt; exit 0' TERM"
 BEGUN = "while [ ! -s model_40.txt ]; do sleep 0.05; done"
 MAY_BE_CUT = "what wrote it ended before it was seen closed"
-SEVERAL = "it kept changing, or was not seen unchanged"
+SEVERAL = "it was still being written, or not yet seen unchanged, when the attempt ended"
 
 
 @pytest.mark.parametrize(

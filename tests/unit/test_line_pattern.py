@@ -56,6 +56,41 @@ def test_a_number_without_a_word_is_a_step_if_it_grows() -> None:
     assert [(found[0], found[1]["value_5"]) for found in read if found] == [(20, 2.495), (40, 2.495), (100000, 2.495)]
 
 
+def test_the_only_whole_number_that_grows_is_a_step_wherever_it_stands() -> None:
+    """VITS: the last but one of a list. Tacotron 2: between the word and its value."""
+    vits = [f"INFO:vctk_base:[{9.5 - step / 1000}, 13.25, 76.6, {step}, 0.0002]" for step in (0, 200, 400)]
+    pattern = suggested(vits[0], vits[1:])
+    assert pattern is not None
+    assert pattern.count("(?P<step>") == 1
+    read = [Parser(compiled(pattern), automatic=False).parse(line.encode()) for line in vits]
+    assert [(found[0], found[1]["value_1"]) for found in read if found] == [(0, 9.5), (200, 9.3), (400, 9.1)]
+    tacotron = [f"Train loss {step} 0.{step} Grad Norm 2.5 0.01s/it" for step in (8, 9, 10)]
+    assert suggested(tacotron[0], tacotron[1:]) == (
+        r"loss\s+(?P<step>\d+)\s+(?P<value_1>[-+.\deE]+|nan|NaN|inf|Inf)\s+Grad\s+Norm\s+(?P<Norm>[-+.\deE]+|nan|NaN|inf|Inf)"
+    )
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "fit 0.5 [{}, 7, {}]",  # which of both?
+        "fit 0.5 reward {}",  # it is measured
+        "fit 0.5 tokens {}",
+        "fit 0.5 rank {}",
+        "fit 0.5 on gpu {} 0.25",
+    ],
+)
+def test_a_number_that_grows_may_be_no_step(form: str) -> None:
+    lines = [form.format(number, number * 2) for number in (1, 2, 3)]
+    assert "step" not in (suggested(lines[0], lines[1:]) or "step")
+
+
+def test_two_lines_do_not_show_that_a_number_grows_all_the_time() -> None:
+    for numbers in ((1, 2), (1, 2, 2), (1, 3, 2)):
+        lines = [f"fit [0.5, {number}]" for number in numbers]
+        assert "step" not in (suggested(lines[0], lines[1:]) or "step")
+
+
 def test_digits_in_a_name_belong_to_it() -> None:
     """big_vision prints `[10] l2_grads = 0.1`, `[10] l2_params = 9.5`: one pattern read both as one metric."""
     pattern = suggested("[10] l2_grads = 0.1", ["[20] l2_grads = 0.2"])

@@ -229,6 +229,18 @@ def test_a_large_work_directory_costs_little(tmp_path: Path, monkeypatch: pytest
     assert len(looked) == 4
 
 
+def advised(root: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, names: tuple[str, ...]) -> str:
+    """What is told of a pattern when these files are there, in the order in which they are written."""
+    it, progress = begun(root, checkpoint_path=pattern)
+    step(progress, 1, ago_s=65)
+    step(progress, 3, ago_s=0)
+    for number, name in enumerate(names):
+        path = write(root / "work" / name, b"x")
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    (text,) = later(it, monkeypatch)
+    return text
+
+
 def test_files_of_one_step_that_are_each_a_checkpoint_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A TensorFlow estimator writes three files for each step: a restart would be given one of them."""
     it, progress = begun(tmp_path, checkpoint_path="out/model.ckpt-*")
@@ -283,6 +295,17 @@ def test_a_file_that_belongs_to_a_checkpoint_and_is_in_none_is_told(tmp_path: Pa
     assert [(one.step, len(one.roots)) for one in both] == [(3, 2), (4, 2)]
 
 
+def test_all_files_beside_a_checkpoint_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ParlAI: `.trainstats` has the counters. A program that others wrote saves where it does: its directory is named."""
+    names = ("", ".dict", ".opt", ".trainstats")
+    text = advised(tmp_path / "dir", monkeypatch, "run/m.checkpoint", tuple(f"run/m.checkpoint{name}" for name in names))
+    listed = "run/m.checkpoint.dict, run/m.checkpoint.opt, run/m.checkpoint.trainstats"
+    assert text == f"{listed} are in no checkpoint; if run/m.checkpoint cannot be loaded without them, write --checkpoint run"
+    text = advised(tmp_path / "top", monkeypatch, "m", tuple(f"m{name}" for name in (*names, ".vocab")))
+    told = "m.dict, m.opt, m.trainstats and 1 more are in no checkpoint; if m cannot be loaded without them, save all into one directory"
+    assert text == told
+
+
 def test_a_pattern_that_matches_a_fixed_name_and_others_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that looks for `base_checkpoint` found nothing after a restart: the newest match was `base_epoch_4_checkpoint`."""
     said = "files of different names match 'out/base*': out/base_checkpoint, out/base_epoch_2; a restart is given the newest, and others "
@@ -298,6 +321,44 @@ def test_a_pattern_that_matches_a_fixed_name_and_others_is_told(tmp_path: Path, 
         assert [text[: len(said)] for text in told] == ([] if arguments else [said])
         write(at / "work" / "out" / "base_epoch_3", b"x")
         assert later(it, monkeypatch) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern", "sizes"),
+    [
+        (("G_100.pth", "D_100.pth", "G_120.pth", "D_120.pth", "G_140.pth"), "out/*_{step}.pth", [2, 2, 1]),
+        (
+            ("model_state_e1_b0.th", "training_state_e1_b0.th", "best.th", "model_state_e2_b0.th", "training_state_e2_b0.th"),
+            "out/*_state_e{step}_b0.th", [2, 2],
+        ),
+        (("5-model.bin", "5-optimizer.bin", "10-model.bin", "10-optimizer.bin"), "out/{step}-*.bin", [2, 2]),
+    ],
+    ids=["VITS", "AllenNLP", "number first"],
+)  # fmt: skip
+def test_files_of_different_names_with_the_same_numbers_are_one_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], pattern: str, sizes: list[int]
+) -> None:
+    """VITS deletes none of them: with its directory as the checkpoint, each commit would copy all."""
+    suffix = names[0].rpartition(".")[2]
+    text = advised(tmp_path, monkeypatch, f"out/*.{suffix}", tuple(f"out/{name}" for name in names))
+    assert text.endswith(f"; if those of the same number belong together, write --checkpoint '{pattern}'")
+    assert [len(one.roots) for one in candidates(Glob(pattern, str(tmp_path / "work")))] == sizes
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("model_1.pt", "optim_1.pt"),  # the program may keep one only: its directory does not grow
+        ("model_1.pt", "model_2.pt", "model_3.pt", "model_4.pt", "best_2.pt", "best_3.pt"),
+        ("model_e1_b0.pt", "optim_e1_b0.pt", "model_e1_b5.pt", "optim_e1_b5.pt", "model_e2_b0.pt", "optim_e2_b0.pt"),
+    ],
+    ids=["one", "best ones", "two numbers grow"],
+)
+def test_other_files_of_different_names_need_their_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    text = advised(tmp_path, monkeypatch, "out/*.pt", tuple(f"out/{name}" for name in names))
+    assert text.endswith("; if it needs them all, write --checkpoint out")
 
 
 def test_two_directories_with_the_same_files_have_one_shape(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ import pytest
 
 from trainmaster.agent.metrics.parse import Parser
 
+BAR = "#####     "
+ALLENNLP = "2026-11-27 10:00:00,123 - INFO - allennlp.training.gradient_descent_trainer - "
+
 RUNS: dict[str, list[tuple[str, object]]] = {
     "kohya: the time step of a diffusion is no step of the training": [
         ("steps:   2%|2         | 50/2000 [00:10<06:40,  4.88it/s, avr_loss=0.12]", (50, {"avr_loss": 0.12})),
@@ -148,6 +151,28 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("Train loss: 0.5 | Val loss: 0.25", (None, {"Train_loss": 0.5, "Val_loss": 0.25})),
         ("[5] train-loss:0.5", (5, {"train-loss": 0.5})),
         ("loss = 3.25", (None, {"loss": 3.25})),
+    ],
+    "AllenNLP: bars of a training and of its validation": [
+        (f"{ALLENNLP}Epoch 0/7", (0, {})),
+        (f"{ALLENNLP}Training", None),
+        (f"accuracy: 0.5, loss: 2.5 ||:  50%|{BAR}| 10/20 [00:01<00:01,  9.9it/s]", (None, {"accuracy": 0.5, "loss": 2.5})),
+        (f"{ALLENNLP}Validating", None),
+        (f"accuracy: 0.5, loss: 2.5 ||: 100%|{BAR}| 20/20 [00:01<00:01,  9.9it/s]", (None, {"accuracy": 0.5, "loss": 2.5})),
+        (f"  0%|{BAR}| 0/5 [00:00<?, ?it/s]", None),
+        (f"accuracy: 0.5, loss: 3.5 ||:  40%|{BAR}| 2/5 [00:01<00:01,  9.9it/s]", (None, {"val_accuracy": 0.5, "val_loss": 3.5})),
+        (f"accuracy: 0.5, loss: 4.5 ||: 100%|{BAR}| 5/5 [00:01<00:01,  9.9it/s]", (None, {"val_accuracy": 0.5, "val_loss": 4.5})),
+        (f"{ALLENNLP}Epoch duration: 0:00:03.123", None),
+        (f"accuracy: 0.5, loss: 2.5 ||:  50%|{BAR}| 10/20 [00:01<00:01,  9.9it/s]", (None, {"accuracy": 0.5, "loss": 2.5})),
+        (f"{ALLENNLP}Validating", None),
+        (f"accuracy: 0.5, loss: 3.5 ||:  40%|{BAR}| 2/5 [00:01<00:01,  9.9it/s]", (None, {"val_accuracy": 0.5, "val_loss": 3.5})),
+        (f"{ALLENNLP}Training", None),
+        (f"accuracy: 0.5, loss: 2.5 ||:  40%|{BAR}| 2/5 [00:01<00:01,  9.9it/s]", (None, {"accuracy": 0.5, "loss": 2.5})),
+        ("loss = 3.25", (None, {"loss": 3.25})),
+        (f"{ALLENNLP}Validating", None),
+        (f"Epoch 1: 100%|{BAR}| 5/5 [00:01<00:01,  9.9it/s, loss=2.5]", (5, {"loss": 2.5})),
+        (f" 50%|{BAR}| 10/20 [00:01<00:01,  9.9it/s, loss=2.5]", (None, {"loss": 2.5})),
+        (f"{ALLENNLP}Validating", None),
+        (f"100%|{BAR}| 20/20 [00:01<00:01,  9.9it/s, loss=2.5]", (None, {"loss": 2.5})),
     ],
     "Before a training, what is validated is no model": [
         ("Validating the configuration", None),

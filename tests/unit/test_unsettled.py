@@ -60,3 +60,15 @@ def test_what_is_no_log_is_not_called_one(tmp_path: Path) -> None:
             f"checkpoint out/step0 is not in the store: {why}; write it under another name and rename it when it is done; a restart "
             "begins from the beginning"
         )
+
+
+def test_what_was_not_finished_by_the_end_did_not_keep_changing(tmp_path: Path) -> None:
+    """Tacotron 2: its rank was killed while it wrote the file, which had never changed but this once."""
+    made, told = collector(launch(tmp_path, checkpoint_path="out/checkpoint_*"))
+    look(made, write(tmp_path / "work" / "out" / "checkpoint_10", b"PK\x03\x04half"))
+    assert made.scan(lambda _: None, False, frozenset()) == []
+    made.report_unfinished()
+    assert told[-1] == (
+        "checkpoint out/checkpoint_10 is not in the store: it was still being written, or not yet seen unchanged, when the attempt "
+        "ended; write it under another name and rename it when it is done; a restart begins from the beginning"
+    )

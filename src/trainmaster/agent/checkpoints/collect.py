@@ -113,7 +113,7 @@ class Collector:
         """Nothing will be written any more: report the newest candidate that is incomplete."""
         found = [one for one in self.matches.candidates() if not self.observations.committed(one)]
         if found and self.observations.sighted(found[-1]):
-            self.unstored.waits(found[-1].key, self.observations.lacks(found[-1], frozenset()), now=True)
+            self.unstored.waits(found[-1].key, self.observations.lacks(found[-1], None), now=True)
 
     def sdk_checkpoint(self, rank: int, step: Optional[int], directory: str, ranks: str) -> List[Staged]:
         """A rank finished its `with sdk.checkpoint` block: stage what is complete now."""

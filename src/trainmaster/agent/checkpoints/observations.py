@@ -189,8 +189,8 @@ class Observations:
         provable = known.unproven != state and (not candidate.many or candidate.shape == self._shape)
         return "format" if provable and self._plausible(candidate, moving or not writers.complete) else None
 
-    def lacks(self, candidate: Candidate, open_files: AbstractSet[Tuple[int, int]]) -> str:
-        """Why it does not count as complete."""
+    def lacks(self, candidate: Candidate, open_files: Optional[AbstractSet[Tuple[int, int]]]) -> str:
+        """Why it does not count as complete. `open_files`: see `Writers`; None: nothing will be written any more."""
         known = self._known.get(candidate.key)
         if known is not None and known.torn == candidate.state:
             return "it is cut short, by its format"
@@ -200,7 +200,7 @@ class Observations:
             return "it has fewer files than the one before"
         from trainmaster.agent.checkpoints.pattern_advice import unsettled  # noqa: PLC0415  # loaded with the glob
 
-        held = [path for path, signed in candidate.state if signed[:2] in open_files]
+        held = None if open_files is None else [path for path, signed in candidate.state if signed[:2] in open_files]
         return unsettled(self._work, candidate, held, known.grown if known is not None else frozenset())
 
     def _may_lack(self, glob: Glob, candidate: Candidate, newest: bool) -> bool:

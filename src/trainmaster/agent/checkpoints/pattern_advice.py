@@ -10,7 +10,7 @@ from trainmaster.agent.checkpoints.candidate_files import beginning
 from trainmaster.agent.checkpoints.overlooked import pattern_of
 from trainmaster.agent.files.formats import begins_as_weights, is_database
 from trainmaster.agent.files.glob_names import literal
-from trainmaster.agent.files.globs import TEMPORARY
+from trainmaster.agent.files.globs import TEMPORARY, Glob
 from trainmaster.wire.names import printable
 
 TYPE_CHECKING = False
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import AbstractSet, Optional
 
     from trainmaster.agent.checkpoints.candidate_files import Candidate
-    from trainmaster.agent.files.globs import Glob
     from trainmaster.wire.launch import Launch
 
 _DIGITS = re.compile(r"\d+")
@@ -30,9 +29,12 @@ def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
     """A warning if what is stored as a checkpoint is probably not all that the program needs of it, else ""."""
     lost = beside(glob, found)
     if lost is not None:
-        path, name, pattern = lost
-        write = f"write --checkpoint {shlex.quote(printable(pattern))}" if pattern else "save both into one directory"
-        return f"{printable(path)} is in no checkpoint; if {printable(name)} cannot be loaded without it, {write}"
+        paths, name, pattern = lost
+        listed, more = ", ".join(printable(path) for path in paths[:_NAMED_MAX]), len(paths) - _NAMED_MAX
+        listed += f" and {more} more" if more > 0 else ""
+        are, them, all_of_them = ("are", "them", "all") if len(paths) > 1 else ("is", "it", "both")
+        write = f"write --checkpoint {shlex.quote(printable(pattern))}" if pattern else f"save {all_of_them} into one directory"
+        return f"{listed} {are} in no checkpoint; if {printable(name)} cannot be loaded without {them}, {write}"
     if glob.has_step:
         return ""
     shown, wanted = repr(printable(launch["checkpoint_path"] or "")), apart(found)
@@ -45,18 +47,24 @@ def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
     listed = ", ".join(printable(name) for name in named[:_NAMED_MAX])
     given = f"files of different names match {shown}: {listed}; a restart is given the newest, and others may be set aside"
     directory = os.path.dirname(named[0])
-    together = f"; if it needs them all, write --checkpoint {shlex.quote(printable(literal(directory)))}" if directory else ""
+    numbered = same_numbers(glob.root, directory, found)
+    which = "it needs them all" if numbered is None else "those of the same number belong together"
+    pattern = literal(directory) if numbered is None else numbered
+    together = f"; if {which}, write --checkpoint {shlex.quote(printable(pattern))}" if pattern else ""
     return f"{given}; if the program looks for one of these names, write that as --checkpoint{together}"
 
 
-def unsettled(work: str, candidate: Candidate, held: list[str], grown: AbstractSet[str]) -> str:
+def unsettled(work: str, candidate: Candidate, held: Optional[list[str]], grown: AbstractSet[str]) -> str:
     """Why a checkpoint is not complete, and what to do.
 
-    `held`: its files that the ranks have open. `grown`: those that were seen to become longer, as a log does.
+    `held`: its files that the ranks have open; None: the ranks have ended. `grown`: those that were seen to become longer, as a
+    log does.
     """
     if any(_is_database(os.path.join(work, path)) for path, _ in candidate.state):
         return "it is a database, which its program writes all the time and finds whole after a crash; leave --checkpoint out"
     why = "the program has it open all the time" if held else "it kept changing, or was not seen unchanged"
+    if held is None:
+        why = "it was still being written, or not yet seen unchanged, when the attempt ended"
     busy = held[0] if held else max(candidate.state, key=lambda one: one[1][3])[0]
     others = [(signed[2], path) for path, signed in candidate.state if path != busy]
     is_log = (held or busy in grown) and not _of_weights(os.path.join(work, busy))
@@ -94,10 +102,11 @@ def apart(found: list[Candidate]) -> Optional[str]:
     return None
 
 
-def beside(glob: Glob, found: list[Candidate]) -> Optional[tuple[str, str, str]]:
-    """(a file, the newest checkpoint whose name it begins with, a pattern for both or "") if the file is in no checkpoint.
+def beside(glob: Glob, found: list[Candidate]) -> Optional[tuple[list[str], str, str]]:
+    """(files, the newest checkpoint whose name theirs begin with, a pattern for all or "") if the files are in no checkpoint.
 
-    gensim writes `w2v.model` and, for large matrices, `w2v.model.wv.vectors.npy`: the first alone cannot be loaded.
+    gensim writes `w2v.model` and, for large matrices, `w2v.model.wv.vectors.npy`: the first alone cannot be loaded. Where the
+    name has no step, the pattern is the directory: a program that others wrote does not save elsewhere.
     """
     for one in reversed(found):
         if one.many:
@@ -107,14 +116,12 @@ def beside(glob: Glob, found: list[Candidate]) -> Optional[tuple[str, str, str]]
             names = sorted(os.listdir(os.path.join(glob.root, directory)))
         except OSError:
             return None
-        for other in names:
-            path = os.path.join(directory, other)
-            if other.startswith(f"{name}.") and not other.endswith((*TEMPORARY, *_NO_PART)) and not glob.owns(path):
-                begin, step, end = name.rpartition(str(one.step))
-                known = one.step is not None and step
-                pattern = os.path.join(literal(directory), f"{literal(begin)}{{step}}{literal(end)}*") if known else ""
-                return path, one.roots[0], pattern
-        return None
+        parts = (each for each in names if each.startswith(f"{name}.") and not each.endswith((*TEMPORARY, *_NO_PART)))
+        lost = [path for path in (os.path.join(directory, each) for each in parts) if not glob.owns(path)]
+        begin, step, end = name.rpartition(str(one.step))
+        known = one.step is not None and step
+        pattern = os.path.join(literal(directory), f"{literal(begin)}{{step}}{literal(end)}*") if known else literal(directory)
+        return (lost, one.roots[0], pattern) if lost else None
     return None
 
 
@@ -126,3 +133,36 @@ def kinds(found: list[Candidate]) -> list[str]:
             directory, name = os.path.split(one.roots[0])
             groups.setdefault(directory, {})[_DIGITS.sub("#", name)] = one.roots[0]
     return next((list(names.values()) for names in groups.values() if len(names) > 1), [])
+
+
+def same_numbers(root: str, directory: str, found: list[Candidate]) -> Optional[str]:
+    """A pattern that makes one candidate of single files in `directory` whose names carry the same numbers, else None.
+
+    VITS saves `G_100.pth` and `D_100.pth`, AllenNLP `model_state_e2_b0.th` and `training_state_e2_b0.th`.
+    """
+    named: dict[str, dict[tuple[str, ...], str]] = {}
+    for one in found:
+        place, name = os.path.split(one.roots[0])
+        numbers = tuple(_DIGITS.findall(name))
+        if numbers and place == directory and not one.many:
+            named.setdefault(_DIGITS.sub("#", name), {})[numbers] = name
+    if len(named) < 2:
+        return None
+    shared = set.intersection(*map(set, named.values()))
+    rest = max(map(len, named.values())) - len(shared)
+    growing = [at for at, values in enumerate(zip(*shared)) if len(set(values)) > 1]  # noqa: B905 - Python 3.9
+    if len(growing) != 1 or rest > 1:  # of the newest, the second file may be still to come
+        return None
+    texts = [_with_step(files[min(shared)], growing[0]) for files in named.values()]
+    begin = beginning(texts)
+    end = beginning([text[len(begin) :][::-1] for text in texts])[::-1]
+    pattern = os.path.join(literal(directory), f"{begin}*{end}")
+    steps = Glob(pattern, root)
+    given = [(os.path.join(directory, files[each]), each[growing[0]]) for files in named.values() for each in shared]
+    return pattern if steps.has_step and all(steps.step(path) == int(digits) for path, digits in given) else None
+
+
+def _with_step(name: str, at: int) -> str:
+    """A pattern for a name, with `{step}` for one of its numbers."""
+    number = [*_DIGITS.finditer(name)][at]
+    return f"{literal(name[: number.start()])}{{step}}{literal(name[number.end() :])}"

@@ -259,6 +259,8 @@ class Parser:
         numbered = round_number(bar.description)
         if numbered is not None and not said:
             said, bar.description = numbered
+        if not (word or said or bar.epochs):
+            word = self._headings.bar(bar.at, bar.total)
         for pair in pairs(f"{bar.description} "):
             if said or (pair.measured and pair.stands_alone):
                 values.setdefault(pair.name, pair.value)

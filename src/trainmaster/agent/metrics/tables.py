@@ -48,6 +48,7 @@ _VALIDATES = re.compile(  # KataGo: Beginning validation after epoch!
     r"(?:(?:Beginning|Starting|Running) validation\b|Validating (?:the model|after|at|on)\b)[^:=\d]{0,80}\Z"
     r"|Validating[ .!…]{0,5}\Z"
 )
+_TRAINS = re.compile(r"Training[ .!…]{0,5}\Z")
 _METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
@@ -187,6 +188,9 @@ class Headings:
         self._left = 0  # lines that may still be rows
         self._indented = False  # rows of this output are `    train/loss=0.5`: such ones may stand below a name, too
         self._named = False  # a name is above these rows
+        self._bar = (-1, -1)  # where the last bar was, and its total
+        self._validates = False  # `Validating` was the last heading, and the next bar that begins is of it
+        self._of_word = False  # the last bar is
 
     @property
     def open(self) -> bool:
@@ -206,7 +210,8 @@ class Headings:
         if section is not None:
             self.word = {"EVALUATION": "eval", "VALIDATION": "val", "TESTING": "test"}.get(section[1], "")
         if begun and _VALIDATES.match(body):
-            self.word = "val"
+            self.word, self._validates, self._of_word = "val", True, False
+        self._trains(body)
         if of is not None:
             self.word, self._left = of[1].lower(), _BELOW_MAX
         if _RESULTS.match(body):
@@ -215,8 +220,25 @@ class Headings:
             self._named = self._indented and _LABEL.match(body) is not None
             self._left = _BELOW_MAX if self._named else 0
 
+    def bar(self, at: int, total: int) -> str:
+        """What the values of a bar belong to that says nothing about it: `Validating`, above the line at which it begins.
+
+        The bar of the training may be drawn again below that, and go on after it.
+        """
+        if total != self._bar[1] or at < self._bar[0]:
+            self._of_word, self._validates = self._validates and self.word == "val", False
+        self._bar = (at, total)
+        return self.word if self._of_word else ""
+
+    def _trains(self, body: str) -> None:
+        """`Training` ends what `Validating` began."""
+        if self.word == "val" and _TRAINS.match(body):
+            self.word, self._validates = "", False
+
     def passed(self, line: bytes) -> None:
         """A line that says nothing else."""
+        if self.word == "val":
+            self._trains(without_prefix(plain(line)))
         if self._indented:
             text = plain(line)
             self.line(text, without_prefix(text), True)

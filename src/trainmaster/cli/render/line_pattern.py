@@ -12,6 +12,7 @@ from trainmaster.spec.fields.values import pattern_fault
 
 _LINE_MAX = 500  # characters
 _VALUES_MAX = 8
+_LINES_MIN = 3  # in which a number grows that is a step by nothing else
 _NOT_FINITE = "nan|NaN|inf|Inf"
 _FOUND = re.compile(
     rf"(?<![\w.:/@,-])[-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|{_NOT_FINITE})(?![\w:/.-]*[\w/])(?!,\d)", re.ASCII
@@ -94,12 +95,29 @@ def _name(before: str) -> str:
 
 
 def _step(text: str, numbers: list[_Number], later: list[list[_Number]]) -> _Number | None:
-    """The number that a word calls a step, else the first of those without a fraction with which the line begins."""
+    """The number that a word calls a step, else the first of those without a fraction with which the line begins.
+
+    Else the only one without a fraction that grows: in a list, or between a word and its value.
+    """
     named = [one for word in _STEPS for one in numbers if one.whole and one.word == word]
     begins = bool(numbers) and _MARKS.sub("", text[: numbers[0].start]) == _MARKS.sub("", numbers[0].name)
     leading = takewhile(lambda one: one.whole and one.word not in _PLACES, numbers if begins else ())
     growing = [one for at, one in enumerate(leading) if one.name or _grows(at, [numbers, *later])]
-    return next(iter([*named, *growing]), None)
+    return next(iter([*named, *growing, *_only_growing(text, [numbers, *later])]), None)
+
+
+def _only_growing(text: str, lines: list[list[_Number]]) -> list[_Number]:
+    """The number that alone is larger in each later line; [] if another is, too, or if it may be a value of its word.
+
+    `text`: the first line. Tacotron 2 prints `Train loss 36 0.875`. Of a number that does not count, two lines show little.
+    """
+    first, growing = lines[0], []
+    if len(lines) >= _LINES_MIN and {len(line) for line in lines} == {len(first)}:
+        growing = [at for at, one in enumerate(first) if one.whole and one.word not in _PLACES and _grows(at, lines)]
+    if len(growing) != 1 or not all(line[growing[0]].whole for line in lines):
+        return []
+    one, after = first[growing[0]], first[growing[0] + 1 : growing[0] + 2]
+    return [one] if not one.name or any(text[one.end : value.start].isspace() for value in after) else []
 
 
 def _grows(at: int, lines: list[list[_Number]]) -> bool:
