@@ -192,6 +192,32 @@ def test_the_next_attempt_knows_whether_steps_begin_anew_in_each_epoch() -> None
     assert steps_of([within.format(2, 300)], EpochCounts(1, None, learned.anew)) == [900]
 
 
+def test_a_count_above_its_total_does_not_begin_anew_whatever_was_learned() -> None:
+    line, learned = "Epoch [{}/10], Step [{}/600], Loss: 0.5", EpochCounts(1, None, True)
+    assert steps_of([line.format(3, 1250), line.format(4, 1900)], learned) == [1250, 1900]
+    assert learned.anew is False
+
+
+def test_a_bar_of_as_many_batches_as_epochs_stays_one_of_batches_after_a_restart() -> None:
+    lines = [f"Epoch 2/4:  50%|#####     | {at}/4 [00:01<00:01,  1.0it/s, loss=0.{at}]" for at in (1, 2, 3)]
+    assert steps_of(lines, EpochCounts(1, None, True)) == [5, 6, 7]
+
+
+def test_a_comma_is_a_thousands_one_only_where_it_can_be() -> None:
+    lines = (b"step 1", b"    eval/loss=0,523", b"    eval/ppl=1,480")
+    parser = Parser()
+    read = [parser.parse(line) for line in lines]
+    assert read == [(1, {}), None, (None, {"eval/ppl": 1480.0})]
+
+
+def test_an_object_that_names_an_epoch_ends_the_heading_of_a_validation() -> None:
+    parser = Parser()
+    lines = (b"step 3 loss: 0.9", b"Running validation...", b"loss: 0.8", b"{'loss': 0.3, 'epoch': 0.5}", b"loss: 0.4")
+    assert [found[1] for line in lines if (found := parser.parse(line)) is not None] == [
+        {"loss": 0.9}, {"val_loss": 0.8}, {"loss": 0.3, "epoch": 0.5}, {"loss": 0.4},
+    ]  # fmt: skip
+
+
 def test_a_count_that_goes_on_from_the_given_checkpoint_is_over_all_epochs() -> None:
     """Its first attempt was killed right after the first epoch: no line has shown how it counts."""
     line = "[step={}/739328,epoch={}]"

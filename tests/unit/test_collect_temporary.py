@@ -77,3 +77,14 @@ def test_an_end_of_whole_ones_means_something_else(tmp_path: Path) -> None:
         run.write(f"step{step}-best", *FILES)
         assert (step, 4) in run.stored()
         run.rename(f"step{step}-best", f"step{step}")
+
+
+@pytest.mark.parametrize("end", ["-last", ".latest", "_best", "-final"])
+def test_the_end_of_the_newest_is_no_temporary_one(tmp_path: Path, end: str) -> None:
+    """It was not stored before it lost its end: the store refused, say. The last checkpoint of all keeps its end."""
+    run = Run(tmp_path, "out/step*")
+    run.write(f"step20{end}", *FILES)
+    run.rename(f"step20{end}", "step20")
+    assert run.stored() == [(20, 4)]
+    run.write(f"step40{end}", *FILES)
+    assert run.stored() == [(40, 4)]

@@ -3,12 +3,18 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from trainmaster.errors import StoreRefusedError, StoreUnavailableError
 from trainmaster.server.record import comparison
 
 
-def test_what_cannot_be_read_now_is_said_to_be_that() -> None:
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied"), StoreUnavailableError("Permission denied"), StoreRefusedError("Permission denied")]
+)
+def test_what_cannot_be_read_now_is_said_to_be_that(error: Exception) -> None:
     def refuse(_name: str) -> Any:
-        raise PermissionError(13, "Permission denied")
+        raise error
 
     services: Any = SimpleNamespace(blobs=SimpleNamespace(open=refuse))
     assert comparison._tree(services, "d" * 64) == "the list of them cannot be read now (Permission denied)"

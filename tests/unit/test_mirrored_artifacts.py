@@ -17,6 +17,10 @@ from trainmaster.tracking.run_directories import RunDirectories
 LONG = "n" * 256
 
 
+def same(run: Mirrored) -> Mirrored:
+    return run
+
+
 @pytest.mark.parametrize(
     ("path", "error", "why"),
     [
@@ -35,9 +39,9 @@ def test_a_file_that_cannot_be_read_is_skipped_and_named(tmp_path: Path, path: s
     tracker = MemoryTracker()
     ref = tracker.begin(some_run()).ref
     copier = ArtifactCopier(lambda job, limit: [Artifact(path, "1", 5, 1), Artifact("good.png", "2", 5, 1)], opened, tmp_path)
-    run = copier(tracker, Mirrored("digits-1", ref, "http://h/1"))
+    run = copier(tracker, Mirrored("digits-1", ref, "http://h/1"), same)
     assert run.kept == {path: f"not copied: {why}", "good.png": "2"}
-    assert copier(tracker, run) is run  # tried again, with the same result
+    assert copier(tracker, run, same) is run  # tried again, with the same result
 
     file = MirrorFile(tmp_path / "mirror.db")
     file.of("memory").save(None, [run])
@@ -65,4 +69,27 @@ def test_a_store_that_fails_is_the_trouble_of_this_run_and_not_of_the_tracker(tm
     tracker = MemoryTracker()
     copier = ArtifactCopier(lambda job, limit: [Artifact("a.png", "1", 5, 1)], opened, tmp_path)
     with pytest.raises(RunTroubledError, match=r"\Athe store could not read a\.png\Z"):
-        copier(tracker, Mirrored("digits-1", tracker.begin(some_run()).ref, ""))
+        copier(tracker, Mirrored("digits-1", tracker.begin(some_run()).ref, ""), same)
+
+
+def test_what_was_copied_before_a_failure_is_not_copied_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def opened(job: str, one: Artifact) -> BinaryIO:
+        asked.append(one.path)
+        if one.path == "b.png":
+            raise StoreRefusedError("no")
+        return io.BytesIO(b"bytes")
+
+    tracker, kept = MemoryTracker(), list[Mirrored]()
+    copier = ArtifactCopier(lambda job, limit: [Artifact("a.png", "1", 5, 1), Artifact("b.png", "2", 5, 1)], opened, tmp_path)
+
+    def keep(run: Mirrored) -> Mirrored:
+        kept.append(run)
+        return run
+
+    with pytest.raises(RunTroubledError):
+        copier(tracker, Mirrored("digits-1", tracker.begin(some_run()).ref, ""), keep)
+    with pytest.raises(RunTroubledError):
+        copier(tracker, kept[0], keep)
+    assert (asked, len(kept), kept[0].kept) == (["a.png", "b.png", "b.png"], 1, {"a.png": "1"})

@@ -207,6 +207,21 @@ def test_what_mlflow_measures_of_the_machine_is_no_step_of_the_training(tmp_path
     assert (progress.first_step, progress.last_step, progress.evidence.record()["steps"]) == (451, 451, [451])
 
 
+def test_values_without_a_step_of_a_metric_of_the_machine_are_counted() -> None:
+    script = Script(base_step=450)
+    for value in (1.0, 2.0, 3.0):
+        script.metric("system/queue_length", value)
+    assert [point[1] for point in script.told()] == [0, 1, 2]
+
+
+def test_a_second_run_of_a_name_is_not_taken_for_one_that_is_called_so() -> None:
+    script = Script(prefixes={"fold-2": "run"})
+    script.ok("GET", "runs/get", run_id=ID)
+    for name in ("fold", "fold", "fold-2"):
+        script.ok("POST", "runs/create", run_name=name, tags=[{"key": "mlflow.parentRunId", "value": ID}])
+    assert [what[1] for what in script.told() if what[0] == "prefix"] == ["fold", "fold-3"]  # `fold-2` is the earlier one
+
+
 def test_the_latest_value_of_a_batch_counts() -> None:
     script = Script()
     given = [{"key": "loss", "value": value, "timestamp": time_ms, "step": 1} for value, time_ms in ((0.5, 10), (0.1, 20), (0.3, 15))]

@@ -86,6 +86,10 @@ def test_a_failure_before_the_first_step_after_a_checkpoint_names_the_one_before
     damaged = replace(ended, checkpoints=(kept[0], replace(kept[1], good=False), kept[2]))
     assert not_loaded(damaged, [given]) == [f"{begin}go on from the one before: tm rerun train-1@0001-00001"]
     assert not_loaded(ended, [replace(given, progress=Progress((41,), 41))]) == not_loaded(ended, [ATTEMPT]) == []
+    assert not_loaded(ended, [replace(given, progress=Progress(first={"loss": 0.5}))]) == []  # of which no step is read
+    assert not_loaded(ended, [replace(given, progress=Progress(sdk="loaded"))]) == []
+    saved = replace(ended, checkpoints=(*kept, Checkpoint("0002-00001", None, 2, ())))
+    assert not_loaded(saved, [given]) == []
     assert not_loaded(replace(ended, checkpoints=kept[2:]), [given]) == not_loaded(ended, []) == []
     assert not_loaded(replace(ended, state=State.QUEUED), [given]) == []
     assert not_loaded(replace(ended, failure=Failure(Cause.OUT_OF_MEMORY, "exited")), [given]) == []

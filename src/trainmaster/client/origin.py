@@ -97,7 +97,8 @@ def staying(spec: Mapping[str, Any], environment: Mapping[str, str] | None = Non
 def matching(pattern: str, environment: Mapping[str, str]) -> list[str]:
     """The names that an entry of `WELL_KNOWN` means."""
     begin, star, _ = pattern.partition("*")
-    return sorted(name for name in environment if name.startswith(begin)) if star else [pattern]
+    several = sorted(name for name in environment if name.startswith(begin) and not name.endswith("_VERSION"))
+    return several if star else [pattern]
 
 
 def wanted(spec: Mapping[str, Any], lines: list[str], environment: Mapping[str, str] | None = None) -> str:

@@ -29,19 +29,23 @@ class ArtifactCopier:
         self._opened = opened
         self._scratch = scratch
 
-    def __call__(self, tracker: Tracker, run: Mirrored) -> Mirrored:
-        """The run with its copied artifacts; the identical object if nothing was copied.
+    def __call__(self, tracker: Tracker, run: Mirrored, keep: Callable[[Mirrored], Mirrored]) -> Mirrored:
+        """The run with its copied artifacts, as `keep` stored it; it does so also with those before a failure.
 
         Raises: RunTroubledError if the store fails: it is not the tracker's fault, and other runs continue.
         """
         kept = dict(run.kept)
-        for one in self._listed(run.job, FILES_MAX):
-            if one.bytes <= FILE_MAX_BYTES and kept.get(one.path) != one.digest:
-                why = self._copy(tracker, run, one)
-                kept[one.path] = NOT_COPIED + why if why else one.digest
-                if why and kept[one.path] != run.kept.get(one.path):
-                    _log.warning("%s of %s is not copied: %s", one.path, run.job, why)
-        return run if kept == dict(run.kept) else replace(run, kept=kept)
+        try:
+            for one in self._listed(run.job, FILES_MAX):
+                if one.bytes <= FILE_MAX_BYTES and kept.get(one.path) != one.digest:
+                    why = self._copy(tracker, run, one)
+                    kept[one.path] = NOT_COPIED + why if why else one.digest
+                    if why and kept[one.path] != run.kept.get(one.path):
+                        _log.warning("%s of %s is not copied: %s", one.path, run.job, why)
+        finally:
+            if kept != dict(run.kept):
+                run = keep(replace(run, kept=kept, settled=False))
+        return run
 
     def _copy(self, tracker: Tracker, run: Mirrored, one: Artifact) -> str:
         """Copy one file. Returns why it was skipped, or "". A skipped file is tried again when the run changes."""

@@ -177,8 +177,7 @@ class Follower:
             self._tracker.tell(known.ref, run, known.told)
             known = self._keep(replace(known, told=run, settled=False))
             self._endings.changed(known.job)
-        copied = self._from.copy_artifacts(self._tracker, known)
-        return known if copied is known else self._keep(replace(copied, settled=False))
+        return self._from.copy_artifacts(self._tracker, known, self._keep)
 
     def _begin(self, run: Run) -> Mirrored:
         """Create a run. Points before the cursor are backfilled separately; later ones come with the feed."""

@@ -39,7 +39,7 @@ class Sources:
     server: Callable[[int], str]
     choice: str
     takes: Callable[[str], bool]
-    copy_artifacts: Callable[[Tracker, Mirrored], Mirrored] = lambda tracker, run: run
+    copy_artifacts: Callable[[Tracker, Mirrored, Callable[[Mirrored], Mirrored]], Mirrored] = lambda tracker, run, keep: run
     page: int = PAGE
 
     def run_of(self, job: Job) -> Run:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 QUIET_S = 0.5  # between two scans that prove a file finished
 _LACKING_QUIET_S = 20.0  # if names of the previous checkpoint are missing, or may be
 _MARKS = ("-", "_", ".", "~", "#")  # an end of a name begins with one
+_NEWEST = ("best", "final", "last", "latest", "newest")  # the end of a whole checkpoint until there is a newer one
 _FRESH_NS = 20_000_000  # a modification this recent may have the same time stamp as the next one
 
 
@@ -161,7 +162,7 @@ class Observations:
                 known = self._known.get(one.key if glob.has_step else f"{root}{suffix}")
                 before = known.committed if known is not None and known.committed is not None else ()
                 was_whole = {signed for _, signed in before} == {signed for _, signed in one.state}  # as `step20-best`
-                if suffix[:1] in _MARKS and not was_whole:
+                if suffix[:1] in _MARKS and not was_whole and not any(word in suffix.lower() for word in _NEWEST):
                     glob.learn_temporary(suffix)
 
     def close(self) -> None:

@@ -189,6 +189,8 @@ class StepsOfEpochs:
                 self._counts.anew = False
             elif (before < epoch.count and step.count <= last) or not epoch.total or not _shared(passed, step, epoch):
                 self._counts.anew = True
+        if step.count > step.total:
+            self._counts.anew = False  # whatever an earlier attempt told
         return passed * step.total + step.count if self._counts.anew and step.count <= step.total else step.count
 
     def _unbounded(self, passed: int, further: Optional[int], count: int) -> int:

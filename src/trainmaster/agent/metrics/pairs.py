@@ -234,8 +234,8 @@ def pairs(text: str) -> Iterator[Pair]:
         if start == of_end and not known:
             name, known = of_name, True
         value = number(match[1])
-        if not name or value is None or unit is not None:
-            continue
+        if not name or value is None or unit is not None or match[1].lstrip("+-").startswith("0,"):
+            continue  # `0,523` has a decimal comma
         exact = is_exact(match[1])
         if match[2]:
             if not known or not int(match[2]):

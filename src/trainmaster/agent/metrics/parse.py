@@ -242,6 +242,7 @@ class Parser:
             if named:
                 return step, found.values
         if found.epoch is not None:
+            self._headings.word = ""
             if not found.whole_epoch and self._trainer.offer(found.values):
                 return None
             whole = found.whole_epoch and is_step(found.epoch)
@@ -271,7 +272,7 @@ class Parser:
             return None
         bar.at = at
         if len(said) == 1 and said[0].rank == EPOCH and not bar.epochs and bar.at >= 0:
-            of_epochs = self._positions.of_epochs(bar, said[0].count, said[0].total)
+            of_epochs = not self._steps.epochs.anew and self._positions.of_epochs(bar, said[0].count, said[0].total)
             said = [Counter("epoch", str(bar.at))] if of_epochs else [*said, Counter("batch", str(bar.at), str(bar.total))]
         if said:
             named, step = self._steps.choose(said, bool(values), word)

@@ -213,9 +213,9 @@ class Headings:
             self.word, self._validates, self._of_word = "val", True, False
         self._trains(body)
         if of is not None:
-            self.word, self._left = of[1].lower(), _BELOW_MAX
+            self.word, self._left, self._named = of[1].lower(), _BELOW_MAX, False
         if _RESULTS.match(body):
-            self._left = _BELOW_MAX
+            self._left, self._named = _BELOW_MAX, False
         elif ":" not in body and "=" not in body and not body.startswith(_RULES):
             self._named = self._indented and _LABEL.match(body) is not None
             self._left = _BELOW_MAX if self._named else 0

@@ -81,7 +81,7 @@ class Prefixes:
         it then too, and the run was `name-2`. `number`: the run's, if it has no name.
         """
         plain = "".join(one if one.isprintable() and one != "/" else "-" for one in name[:_LONGEST]).strip(" .")
-        others = plain in self.taken and self.earlier.get(plain) != RUN
+        others = plain in self.taken and plain not in self._begun and self.earlier.get(plain) != RUN
         prefix, second = (f"{plain}-2", f"{plain}-3") if others else (plain, f"{plain}-2")
         once = self.earlier.get(prefix) == RUN and second not in self.earlier and prefix not in self._begun
         known = self.below(prefix, "tags")

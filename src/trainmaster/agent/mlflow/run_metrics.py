@@ -36,12 +36,13 @@ class RunMetrics:
         if time_ms and given == self._logged.get((name, step != 0)):
             return None  # autolog logs it again for the model; MLflow stores such a point once
         self._logged[name, step != 0] = given
-        if step != 0 or sampled:
+        if step != 0:
             self._stepped.add(name)
         if step == 0 and name not in self._stepped:  # perhaps no step was given: number its values, from the resumed step on
             said = self._stepless.get(name, 0)
             self._stepless[name] = said + 1
-            step = said + self._origins.setdefault(name, max(self._base_step, self._step) if self._base_step else 0)
+            resumed = max(self._base_step, self._step) if self._base_step and not sampled else 0
+            step = said + self._origins.setdefault(name, resumed)
         elif step > self._step and not sampled:
             self._step = step
         before, point = self._latest.get(name), (step, time_ms, value)

@@ -12,7 +12,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import StringConstraints
 
 from trainmaster.blobs.code import object_name, tree_name
-from trainmaster.errors import DamagedError, NotFoundError, TrainmasterError, UsageError
+from trainmaster.errors import (
+    DamagedError,
+    NotFoundError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    TrainmasterError,
+    UsageError,
+)
 from trainmaster.model.job import Job
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NAMES_MAX, TEXT_MAX, Metric
@@ -140,6 +147,8 @@ def _tree(services: Services, digest: str | None) -> Tree | str:
         return "the list of them is damaged"
     except OSError as error:
         return f"the list of them cannot be read now ({error.strerror or error})"
+    except (StoreUnavailableError, StoreRefusedError) as error:
+        return f"the list of them cannot be read now ({error.message})"
     return tree
 
 
@@ -279,6 +288,8 @@ def _lines(services: Services, entry: Mapping[str, Any] | None) -> list[str] | s
         return "damaged in the store"
     except OSError as error:
         return f"cannot be read now ({error.strerror or error})"
+    except (StoreUnavailableError, StoreRefusedError) as error:
+        return f"cannot be read now ({error.message})"
     except UnicodeDecodeError:
         return "not text"
     return "not text" if "\0" in text else text.splitlines(keepends=True)

@@ -60,7 +60,10 @@ def not_loaded(job: Job, attempts: Sequence[Attempt]) -> list[str]:
     last = attempts[-1] if attempts else None
     if job.state is not State.FAILED or job.failure is None or job.failure.cause not in (Cause.PROGRAM, Cause.CRASH):
         return []
-    if last is None or last.restored not in ids or resumption.progress_of(last).steps:
+    if last is None or last.restored not in ids or any(one.attempt == last.number for one in job.checkpoints):
+        return []
+    shown = resumption.progress_of(last)
+    if shown.steps or shown.first or shown.sdk == "loaded":
         return []
     given = job.checkpoints[ids.index(last.restored)]
     before = [one for one in job.checkpoints[: ids.index(last.restored)] if one.good]

@@ -192,12 +192,12 @@ class SqlMetricStore(Thinner):
 
         NaN is left out. Linear in the points of these series.
         """
-        columns = _series.c.name, func.avg(_unstepped.c.value), func.max(_unstepped.c.value)
-        query = select(*columns).join(_unstepped, _unstepped.c.series == _series.c.id)
-        query = query.where(_series.c.job == job, _series.c.name.startswith(prefix, autoescape=True))
+        of_job = select(_series.c.name, _series.c.id).where(_series.c.job == job).order_by(_series.c.rank.desc())
+        summed = select(func.avg(_unstepped.c.value), func.max(_unstepped.c.value))
         with self._database.reading() as connection:
-            rows = connection.execute(query.group_by(_series.c.name, _series.c.rank).order_by(_series.c.rank.desc())).all()
-        return {name: (mean, highest) for name, mean, highest in rows if mean is not None}
+            ids = {name: id for name, id in connection.execute(of_job).all() if name.startswith(prefix)}
+            rows = {name: connection.execute(summed.where(_unstepped.c.series == id)).one() for name, id in ids.items()}
+        return {name: (mean, highest) for name, (mean, highest) in rows.items() if mean is not None}
 
     @_surviving
     def best(self, job: str, name: str, largest: bool = False, lost: LostWork = ()) -> tuple[int | None, float, float] | None:
