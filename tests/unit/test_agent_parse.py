@@ -218,6 +218,16 @@ def test_an_object_that_names_an_epoch_ends_the_heading_of_a_validation() -> Non
     ]  # fmt: skip
 
 
+def test_an_object_below_the_name_of_a_set_is_of_it() -> None:
+    """ParlAI: the report of the validation replaced the values of the training."""
+    report = b'{"loss": 0.5, "ppl": 2.5, "total_train_updates": 20}'
+    lines = (report, b"12:00:01 REPORT   | valid:", report, b"12:00:02 REPORT   | test:", b"12:00:02 INFO | x", report)
+    parser = Parser()
+    assert [found for line in lines if (found := parser.parse(line)) is not None] == [
+        (20, {"loss": 0.5, "ppl": 2.5}), (20, {"val_loss": 0.5, "val_ppl": 2.5}), (20, {"loss": 0.5, "ppl": 2.5}),
+    ]  # fmt: skip
+
+
 def test_a_count_that_goes_on_from_the_given_checkpoint_is_over_all_epochs() -> None:
     """Its first attempt was killed right after the first epoch: no line has shown how it counts."""
     line = "[step={}/739328,epoch={}]"

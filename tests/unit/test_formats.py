@@ -144,6 +144,7 @@ def test_what_is_certainly_torn_is_told_from_what_is_unknown(tmp_path: Path) -> 
         "a pickle": pickle.dumps(STATE)[:-1],
         "safetensors": safetensors()[:-1],
         "state.json": b'{"a": ',
+        "lines.json": b'{"a": 1}\n{"a": 2}\n{"a"',
         "state.txt": b'{"a": ',
         "two pickles": pickle.dumps(1) + pickle.dumps(2),
     }
@@ -152,6 +153,7 @@ def test_what_is_certainly_torn_is_told_from_what_is_unknown(tmp_path: Path) -> 
         "a pickle": True,
         "safetensors": True,
         "state.json": True,
+        "lines.json": False,  # a log of JSON lines, as Detectron2's metrics.json: never whole, and never torn
         "state.txt": False,
         "two pickles": False,
     }

@@ -269,6 +269,8 @@ def _json(path: str, file: BinaryIO, size: int) -> Verdict:
         return _UNPROVEN
     try:  # the values are discarded: it only has to parse
         json.loads(data, object_pairs_hook=_nothing, parse_int=_nothing, parse_float=_nothing, parse_constant=_nothing)
+    except json.JSONDecodeError as error:  # more after the first value: JSON lines, as Detectron2's metrics.json
+        return Verdict(None, path.endswith(".json") and error.msg != "Extra data")
     except (ValueError, RecursionError):
         return Verdict(None, path.endswith(".json"))
     return Verdict("json", False)

@@ -189,6 +189,11 @@ def under(word: str, name: str) -> str:
     return name if not word or _QUALIFIED.match(name) else f"{word}_{name}"
 
 
+def under_all(word: str, values: dict[str, float]) -> dict[str, float]:
+    """The values under the word that their line begins with."""
+    return {under(word, name): value for name, value in values.items()}
+
+
 def named(word: str, given: list[Pair]) -> dict[str, float]:
     """The values of a line by name. `word`: see `head`.
 

@@ -15,7 +15,7 @@ import re
 from trainmaster.agent.metrics import bars, objects
 from trainmaster.agent.metrics.counting import EpochCounts, Steps, TrainerBar
 from trainmaster.agent.metrics.line_text import LINE_MAX, cut, of_checkpoints, plain, without_prefix
-from trainmaster.agent.metrics.pairs import Counter, Pair, counters, head, pairs, round_number, under
+from trainmaster.agent.metrics.pairs import Counter, Pair, counters, head, pairs, round_number, under_all
 from trainmaster.agent.metrics.pairs import named as named_values
 from trainmaster.agent.metrics.tables import Columns, Headings, Rows, coco
 from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, NUMBER, RANKS, is_rate, number
@@ -230,7 +230,7 @@ class Parser:
         """What an object says. `before`: the text before it, which may name the step."""
         if found is None:
             return None
-        self.rule = "object"
+        self.rule, found.values = "object", self._headings.of_object(found.values)
         step = found.step
         if step is not None:
             self._steps.seen = True
@@ -377,11 +377,6 @@ def _without_step(given: list[Pair], headed: bool, progress_seen: bool) -> list[
 def _mentions(body: str, said: list[Counter]) -> bool:
     """Whether a line only mentions its counter: `saving the model at the end of epoch 3`, `early stopping at epoch 3`."""
     return _SAVING.search(body[: min(one.at for one in said)].lower()) is not None
-
-
-def under_all(word: str, values: dict[str, float]) -> dict[str, float]:
-    """The values under the word that their line begins with."""
-    return {under(word, name): value for name, value in values.items()}
 
 
 def is_long_json(line: bytes) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from trainmaster.agent.metrics.line_text import aligned, plain, without_prefix
+from trainmaster.agent.metrics.pairs import under_all
 from trainmaster.agent.metrics.vocabulary import EPOCH, NUMBER, RANKS, STEP, measured, number
 from trainmaster.agent.transport.point_values import is_step
 
@@ -52,6 +53,8 @@ _TRAINS = re.compile(r"Training[ .!…]{0,5}\Z")
 _METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
+_BEFORE_OBJECT = {b"valid:": "val", b"validation:": "val", b"eval:": "eval", b"test:": "test"}  # ParlAI: `REPORT   | valid:`
+_BEFORE_OBJECT_MAX = 12  # bytes
 _LABEL = re.compile(r"[A-Za-z][\w./-]{0,80}\Z")  # of an evaluation: OLMo's `piqa`
 
 class Rows:
@@ -191,6 +194,7 @@ class Headings:
         self._bar = (-1, -1)  # where the last bar was, and its total
         self._validates = False  # `Validating` was the last heading, and the next bar that begins is of it
         self._of_word = False  # the last bar is
+        self._object = ""  # what an object on the next line belongs to
 
     @property
     def open(self) -> bool:
@@ -200,6 +204,7 @@ class Headings:
     def next(self) -> None:
         """A line comes."""
         self._left -= self._left > 0
+        self._object = ""
 
     def line(self, text: str, body: str, begun: bool) -> None:
         """What a line says as a heading, or as an end of rows. `body`: the text without what loggers put before it.
@@ -237,11 +242,18 @@ class Headings:
 
     def passed(self, line: bytes) -> None:
         """A line that says nothing else."""
+        end = line.rstrip()[-_BEFORE_OBJECT_MAX:].split(b" ")[-1]
+        self._object = _BEFORE_OBJECT.get(end, "")
         if self.word == "val":
             self._trains(without_prefix(plain(line)))
         if self._indented:
             text = plain(line)
             self.line(text, without_prefix(text), True)
+
+    def of_object(self, values: dict[str, float]) -> dict[str, float]:
+        """The values of an object, by the names that the line before it gives them: `valid:`."""
+        word, self._object = self._object, ""
+        return under_all(word, values)
 
     def step(self, alone: bool) -> None:
         """A line named a step. `alone`: without values, so that they may stand in rows below it."""
