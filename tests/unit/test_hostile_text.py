@@ -182,10 +182,10 @@ def test_a_busy_machine_makes_nothing_unsearched(tmp_path: Path, monkeypatch: py
 
     class Waiting(Parser):
         def parse(self, line: bytes) -> Any:
-            time.sleep(0.001)  # others have the processor
+            time.sleep(0.004)  # others have the processor
             return super().parse(line)
 
-    monkeypatch.setattr("trainmaster.agent.metrics.output._FINISH_S", 0.1)
+    monkeypatch.setattr("trainmaster.agent.metrics.output._FINISH_S", 0.4)  # a third of what it takes
     lines = b"".join(b"step %d: loss 0.5\n" % step for step in range(1, 301))
     output, outbox = reader(tmp_path, Waiting(), lines)
     output.finish()
