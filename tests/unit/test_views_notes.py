@@ -95,6 +95,23 @@ def test_a_failure_before_the_first_step_after_a_checkpoint_names_the_one_before
     assert not_loaded(replace(ended, failure=Failure(Cause.OUT_OF_MEMORY, "exited")), [given]) == []
 
 
+def test_a_checkpoint_that_was_not_loaded_is_named_and_only_one_of_such_a_name_is_offered() -> None:
+    """KataGo was given `checkpoint_prev0.ckpt` and looked for `checkpoint.ckpt`; AllenNLP's rerun was given `best.th`."""
+    names = ("run/best.th", "run/state_e1.th", "run/state_e2.th", "run/best.th", "run/state_e3.th")
+    kept = tuple(Checkpoint(f"0001-0000{n}", n * 10, 1, (), name=name) for n, name in enumerate(names, 1))
+    ended = replace(job(), state=State.FAILED, failure=Failure(Cause.PROGRAM, "exited"), checkpoints=kept)
+    given = replace(ATTEMPT, number=2, restored="0001-00005")
+    begin = "attempt 2 was given run/state_e3.th (checkpoint 0001-00005 of step 50) and ended before a step of it was read"
+    before = "; if it cannot be loaded, go on from the one before: tm rerun train-1@"
+    other = "; if the program looks for another name, such as run/best.th, write that as --checkpoint"
+    assert not_loaded(ended, [given]) == [f"{begin}{before}30{other}"]
+    assert not_loaded(replace(ended, checkpoints=kept[3:]), [given]) == [f"{begin}{other}"]
+    alike = replace(ended, checkpoints=(*kept[1:3], replace(kept[3], step=30), kept[4]))  # a step of two files names neither
+    assert not_loaded(alike, [given]) == [f"{begin}{before}0001-00003{other}"]
+    named = replace(ended, spec=replace(ended.spec, checkpoint=CheckpointSpec("run/*", resume_arguments="--load {path}")))
+    assert not_loaded(named, [given]) == [f"{begin}{before}30"]  # it looks for no name
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

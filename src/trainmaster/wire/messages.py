@@ -298,6 +298,7 @@ class PointerEntry(TypedDict):
 class _Optional(TypedDict, total=False):
     links: Dict[str, str]  # path -> target of symbolic links in the directories that lead to no file
     pointers: Dict[str, PointerEntry]  # path -> what it must say if this checkpoint is restored
+    temporary: List[str]  # ends that the program was seen to take off names when it had written what has them
 
 
 class Manifest(_Optional):

@@ -66,6 +66,7 @@ class Collector:
                 self.matches.was_there(candidate)
         if self.matches.glob is not None:
             self.matches.learn_pointers(self.matches.glob)
+            self.matches.learn_temporary(self.matches.glob)
 
     def _is_left(self, candidate: Candidate) -> bool:
         """Whether it is what an earlier attempt saved and could not store."""
@@ -145,6 +146,7 @@ class Collector:
             content = stage.Content(
                 "glob", step, candidate.step is None, 1, sorted(set(map(behind.path, candidate.directories))),
                 [stage.Source(path, name, signed) for name, (path, signed) in sources.items()], links, candidate.name, beside,
+                glob.learned,
             )  # fmt: skip
             staged = stage.stage(self._launch, self._identifier(), content, check)
         except stage.Incomplete:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+from trainmaster.wire.names import MANIFEST
+
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
     from typing import AbstractSet, Callable, Dict, List, Optional, Set
@@ -68,6 +72,20 @@ class Matches:
         from trainmaster.agent.checkpoints.pointers import pointers  # noqa: PLC0415  # loaded with the glob
 
         self._pointers.update((one.path, one) for one in pointers(glob, glob.expand()))
+
+    def learn_temporary(self, glob: Glob) -> None:
+        """Take the ends of unfinished names from the job's checkpoints on record: this attempt's first save may pause, too."""
+        from trainmaster.agent.files.fast_json import read_json  # noqa: PLC0415  # only for a restart
+
+        for point in self._launch["resume"]:
+            if os.path.dirname(point["root"]) != self._launch["checkpoint_store"]:
+                continue  # of another job, which may have run another program
+            try:
+                found = read_json(os.path.join(point["root"], "n0", MANIFEST)).get("temporary", [])
+            except (OSError, ValueError, AttributeError):
+                continue  # not in this node's cache, or damaged: the ends are learned again
+            for suffix in found:
+                glob.learn_temporary(suffix)
 
     def pointers_to(self, glob: Glob, root: str) -> Dict[str, PointerEntry]:
         """Those of the pointers that are beside the match `root`, made to name it."""

@@ -18,7 +18,8 @@ checkpoint before. A candidate must be unchanged for much longer in these cases,
 - it is being overwritten, and some file is still the old one (likewise).
 
 If the program renamed a match `step20-tmp` to the match `step20`, what ends in `-tmp` is no candidate from then on: it is
-renamed when it is complete, however long the program pauses before that.
+renamed when it is complete, however long the program pauses before that. The manifests of later checkpoints say so, for the
+next attempt.
 
 After all ranks have succeeded, and no process of theirs had to be killed, nothing writes any more: every candidate is
 complete, except for what a role or a command beside them had open when it was told to end. If they were stopped, and all

@@ -162,6 +162,11 @@ class Glob:
         if suffix not in self._temporary:
             self._temporary += (suffix,)
 
+    @property
+    def learned(self) -> Tuple[str, ...]:
+        """The ends that `learn_temporary` was told of."""
+        return tuple(suffix for suffix in self._temporary if suffix not in TEMPORARY)
+
     def step(self, path: str) -> Optional[int]:
         """The step in a match: `{step}`, else a number beside a word that says so, in the parts that a wildcard matches."""
         if self.has_step:

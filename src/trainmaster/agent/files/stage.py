@@ -45,6 +45,7 @@ class Content(NamedTuple):
     links: Tuple[Tuple[str, str], ...] = ()  # (path, target) of links that lead to no file
     name: str = ""  # what the program calls it: a path
     pointers: Optional[Dict[str, PointerEntry]] = None  # see `checkpoints.pointers`
+    temporary: Tuple[str, ...] = ()  # see `Manifest.temporary`
 
 
 class Raced(Exception):
@@ -143,6 +144,8 @@ def _manifest(launch: Launch, identifier: str, content: Content, files: List[Fil
         manifest["links"] = dict(content.links)
     if content.pointers:
         manifest["pointers"] = content.pointers
+    if content.temporary:
+        manifest["temporary"] = list(content.temporary)
     return json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()  # ASCII: a file name may hold any bytes
 
 

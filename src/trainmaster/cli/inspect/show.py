@@ -7,6 +7,7 @@ import shlex
 import textwrap
 import time
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -285,12 +286,28 @@ def _checkpoints(job: dict[str, Any], now_s: float, width: int) -> list[str]:
 
 def _with_step(kept: list[dict[str, Any]]) -> str:
     """A pattern with `{step}` for the number in which the names of checkpoints without an exact step differ, or ""."""
-    names = [one.get("name", "") for one in kept if one["step"] is None or one["approximate"]]
+    numbered = [one for one in kept if one["step"] is None or one["approximate"]]
+    names = [one.get("name", "") for one in numbered]
     pieces = [re.split(r"(\d+)", name) for name in names]
     if len(set(names)) < _NUMBERED_MIN or len({tuple(one[::2]) for one in pieces}) > 1:
         return ""
     changed = [at for at, column in enumerate(zip(*pieces, strict=True)) if len(set(column)) > 1]
-    return "".join("{step}" if at in changed else part for at, part in enumerate(pieces[0])) if len(changed) == 1 else ""
+    if len(changed) > 1 or not _grow(numbered, [int(one[changed[0]]) for one in pieces]):
+        return ""
+    return "".join("{step}" if at in changed else part for at, part in enumerate(pieces[0]))
+
+
+def _grow(kept: list[dict[str, Any]], numbers: list[int]) -> bool:
+    """Whether the numbers in the names of checkpoints grow as steps do: those of copies in rotation do not."""
+    for (one, number), (later, following) in pairwise(zip(kept, numbers, strict=True)):
+        known = one["step"] is not None and later["step"] is not None
+        further = later["step"] - one["step"] if known else 0
+        if one["attempt"] == later["attempt"]:
+            if following < number or (following == number and further):
+                return False
+        elif further * (following - number) < 0:  # a restart may save again what was there
+            return False
+    return True
 
 
 def _artifacts(job: dict[str, Any]) -> list[str]:

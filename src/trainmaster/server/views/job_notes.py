@@ -55,7 +55,7 @@ def _begun_again(job: Job, found: resumption.Evidence) -> str:
 
 
 def not_loaded(job: Job, attempts: Sequence[Attempt]) -> list[str]:
-    """A note if the program failed with its checkpoint before its first step, and there is one before that."""
+    """A note if the program failed with its checkpoint before its first step, and another one may do."""
     ids = [one.id for one in job.checkpoints]
     last = attempts[-1] if attempts else None
     if job.state is not State.FAILED or job.failure is None or job.failure.cause not in (Cause.PROGRAM, Cause.CRASH):
@@ -65,15 +65,31 @@ def not_loaded(job: Job, attempts: Sequence[Attempt]) -> list[str]:
     shown = resumption.progress_of(last)
     if shown.steps or shown.first or shown.sdk == "loaded":
         return []
+    others = _instead(job, ids.index(last.restored))
     given = job.checkpoints[ids.index(last.restored)]
-    before = [one for one in job.checkpoints[: ids.index(last.restored)] if one.good]
-    if not before:
-        return []
-    source = before[-1].id if before[-1].step in (None, given.step) else before[-1].step
-    return [
-        f"attempt {last.number} was given {given.label} and ended before a step of it was read; "
-        f"if it cannot be loaded, go on from the one before: tm rerun {job.id}@{source}"
-    ]
+    what = f"{given.name} ({given.label})" if given.name else given.label
+    told = f"attempt {last.number} was given {what} and ended before a step of it was read"
+    return ["; ".join([told, *others])] if others else []
+
+
+def _instead(job: Job, index: int) -> list[str]:
+    """What to try in place of a checkpoint: the one before it of such a name, and one of another name."""
+    kind = _without_digits(job.checkpoints[index].name)
+    before = [one for one in job.checkpoints[:index] if one.good and _without_digits(one.name) == kind]
+    told = []
+    if before:
+        step = before[-1].step
+        alone = step is not None and [one.step for one in job.checkpoints].count(step) == 1
+        source = step if alone else before[-1].id  # one of another name may have its step
+        told.append(f"if it cannot be loaded, go on from the one before: tm rerun {job.id}@{source}")
+    apart = [one.name for one in job.checkpoints if one.good and one.name and _without_digits(one.name) != kind]
+    if kind and apart and "{path}" not in (job.spec.checkpoint.resume_arguments or ""):
+        told.append(f"if the program looks for another name, such as {apart[-1]}, write that as --checkpoint")
+    return told
+
+
+def _without_digits(name: str) -> str:
+    return re.sub(r"\d+", "#", name)
 
 
 def without_steps(job: Job, attempts: Sequence[Attempt]) -> list[str]:
