@@ -98,7 +98,7 @@ class World:
                 self.troubles.pop(0)
                 raise kind(f"at {point}")
 
-    def copied(self, tracker: Tracker, run: Mirrored) -> Mirrored:
+    def copied(self, tracker: Tracker, run: Mirrored, keep: Callable[[Mirrored], Mirrored]) -> Mirrored:
         if run.job in self.unstored:
             raise RunTroubledError("the store does not answer")
         return run
