@@ -49,7 +49,7 @@ def test_a_tracker(sink: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     mirrored = configuration.Configuration(tracking=TrackingSettings(sinks=(sink,)))
     monkeypatch.setattr(configuration, "load", lambda home: mirrored)
     monkeypatch.setattr(compose_mirror, "hold_alone", lambda home, process: None)
-    monkeypatch.setattr(compose_mirror, "guard_home", lambda home, process, lock: None)
+    monkeypatch.setattr(compose_mirror, "guard_home", lambda home, process, lock, databases: None)
     with pytest.raises(UsageError) as raised:
         compose_mirror.mirror_main(Home(tmp_path))
     assert raised.value.hint == f"install it in the environment of tm: pip install {package(sink)}"
