@@ -9,6 +9,7 @@ from launches import launch, resume_point, write
 
 from trainmaster.agent.checkpoints import observations
 from trainmaster.agent.checkpoints.collect import Collector
+from trainmaster.agent.checkpoints.rename_events import Renames
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's notices of renames are Linux's")
 FILES = ("config.yaml", "model.pt", "optim.pt", "train.pt")
@@ -140,3 +141,8 @@ def test_the_end_of_the_newest_is_no_temporary_one(tmp_path: Path, end: str) -> 
     assert run.stored() == [(20, 4)]
     run.write(f"step40{end}", *FILES)
     assert run.stored() == [(40, 4)]
+
+
+def test_those_that_are_dropped_release_what_the_system_has_few_of() -> None:
+    """A user may have 128 of them: then no rename is seen, and a first directory waits for 20 s."""
+    assert all(Renames()._descriptor >= 0 for _ in range(300))

@@ -25,10 +25,13 @@ class Renames:
         self._moved: Set[str] = set()
         self._from = (0, "")  # cookie and path of the last one that was moved away: a move within what is watched is two events
         self.shortened: Dict[str, str] = {}  # for what was renamed to its name without an end: that end
-        self._descriptor = -1
+        self._descriptor = -1  # also where the system has no more of them
         if sys.platform == "linux":
             self._libc = ctypes.CDLL(None, use_errno=True)
             self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        self.close()  # a user has only 128 of them on many systems: then nothing is seen renamed
 
     def watch(self, directory: str) -> None:
         """Start to record renames into `directory`; does nothing if it cannot be watched."""
