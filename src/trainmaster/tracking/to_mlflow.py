@@ -8,6 +8,7 @@ import hashlib
 import os
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -177,10 +178,10 @@ class MlflowTracker:
                 self._experiments[name] = found.experiment_id
         return self._experiments[name]
 
-    def _logged(self, found: MlflowRun) -> dict[str, frozenset[int]]:
+    def _logged(self, found: MlflowRun) -> dict[str, Counter[int]]:
         """What the run contains. Linear in its size; used only for a run without stored state."""
         history = {key: self._client.get_metric_history(found.info.run_id, key) for key in found.data.metrics}
-        return {key: frozenset(metric.step for metric in metrics) for key, metrics in history.items()}
+        return {key: Counter(metric.step for metric in metrics) for key, metrics in history.items()}
 
     def _url(self, run: MlflowRun) -> str:
         if not self._shown.startswith("http"):
