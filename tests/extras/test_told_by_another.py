@@ -27,7 +27,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
     made.kill()
 
 
-def test_what_a_lost_server_told_gives_way_to_what_is(mlflow: Mlflow) -> None:
+def test_what_a_lost_server_told_gives_way_to_what_is(mlflow: Mlflow, capfd: pytest.CaptureFixture[str]) -> None:
     """After a restore, MLflow said KILLED and cancelled while the job ran; the param that differed ended its mirror."""
     tracker, client = MlflowTracker(mlflow.url), MlflowClient(mlflow.url)
     ended = {**OWN, "trainmaster.state": "failed", "trainmaster.failure": "killed", "note": "a person's"}
@@ -44,3 +44,4 @@ def test_what_a_lost_server_told_gives_way_to_what_is(mlflow: Mlflow) -> None:
     run = client.get_run(ref)
     assert run.data.params == {"lr": "0.1", "seed": "1", **more}
     assert run.data.tags["stage"] == "x"
+    assert capfd.readouterr().out == "", "the addresses of runs stood where the mirror says why it ended"

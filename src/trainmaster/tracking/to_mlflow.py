@@ -39,6 +39,7 @@ _REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST", "RESOURC
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_TIMEOUT_S))
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # the mirror retries itself, and reports the reason meanwhile
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # the mirror's last lines say why it ended
 
 from mlflow import MlflowClient  # noqa: E402  its settings are read on import
 from mlflow.entities import Metric, Param, RunTag  # noqa: E402
