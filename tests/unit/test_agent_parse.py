@@ -237,14 +237,15 @@ def test_an_object_right_below_the_name_of_a_set_is_of_it_whatever_the_name(name
 
 
 @pytest.mark.parametrize(
-    "end", ["Finished validation", "Validation complete.", "Done validating!", "Resuming training...", "Back to training"]
+    ("line", "name"),
+    [("Resuming training...", "loss"), ("Back to training", "loss"), ("Validation complete.", "val_loss")],
 )
-def test_the_end_of_a_validation_ends_what_is_of_it(end: str) -> None:
-    """The training's loss was recorded as the validation's until a line named a step."""
+def test_a_training_that_goes_on_ends_a_validation(line: str, name: str) -> None:
+    """The training's loss was recorded as the validation's until a line named a step. Results may follow the validation's end."""
     parser = Parser()
-    lines = ("step 9 loss: 0.9", "Validating...", "loss: 0.8", end, "loss: 0.4")
+    lines = ("step 9 loss: 0.9", "Validating...", "loss: 0.8", line, "loss: 0.4")
     read = [parser.parse(line.encode()) for line in lines]
-    assert [found[1] for found in read if found is not None] == [{"loss": 0.9}, {"val_loss": 0.8}, {"loss": 0.4}]
+    assert [found[1] for found in read if found is not None] == [{"loss": 0.9}, {"val_loss": 0.8}, {name: 0.4}]
 
 
 def test_a_count_that_goes_on_from_the_given_checkpoint_is_over_all_epochs() -> None:

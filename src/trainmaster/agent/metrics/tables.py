@@ -49,11 +49,7 @@ _VALIDATES = re.compile(  # KataGo: Beginning validation after epoch!
     r"(?:(?:Beginning|Starting|Running) validation\b|Validating (?:the model|after|at|on)\b)[^:=\d]{0,80}\Z"
     r"|Validating[ .!…]{0,5}\Z"
 )
-_TRAINS = re.compile(  # or what was validated is over
-    r"(?:(?:(?:Resuming|Continuing|Back to) t|T)raining"
-    r"|(?:Finished|Completed|Done|End of) (?:the )?validat(?:ion|ing)"
-    r"|Validation (?:is )?(?:finished|completed?|done|over|ended))[ .!…]{0,5}\Z"
-)
+_TRAINS = re.compile(r"(?:(?:Resuming|Continuing|Back to) t|T)raining[ .!…]{0,5}\Z")
 _METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
@@ -241,7 +237,7 @@ class Headings:
         return self.word if self._of_word else ""
 
     def _trains(self, body: str) -> None:
-        """`Training`, or `Validation done`, ends what `Validating` began."""
+        """`Training`, or `Resuming training`, ends what `Validating` began."""
         if self.word == "val" and _TRAINS.match(body):
             self.word, self._validates = "", False
 
