@@ -247,12 +247,14 @@ def _copy_database(path: Path, target: Path) -> None:
 def _begin_epoch(home: Home, path: Path, epoch: str) -> list[str]:
     """Write the new home's id into a copied database, and note the last job of the log: later ones are of the new home.
 
-    Returns live attempts of the log, and marks their agents as gone.
+    What trackers were told is forgotten. Returns live attempts of the log, and marks their agents as gone.
     """
     with contextlib.closing(sqlite3.connect(path)) as raw:
         tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if "identity" in tables:
             raw.execute("INSERT OR REPLACE INTO identity (id, home) VALUES (1, ?)", (epoch,))
+        if "run" in tables:  # the lost server may have told trackers more of a job that goes on now
+            raw.execute("UPDATE run SET told = NULL WHERE unfinished")
         live = list(raw.execute("SELECT id, data FROM job WHERE live")) if "job" in tables else []
         if "job" in tables:
             (last,) = raw.execute("SELECT coalesce(max(seq), 0) FROM job").fetchone()

@@ -57,3 +57,22 @@ def test_the_points_of_a_new_metric_store_are_mirrored_after_the_old_one_was_set
         made.until_quiet()
         assert made.mirrored("a-1") == [("loss", step) for step in range(1, 26)]
         assert made.mirror.lag().points == 0
+
+
+def test_a_restored_home_writes_files_of_its_own_and_leaves_those_of_the_lost_one(tmp_path: Path) -> None:
+    """It remembered their paths: it cut them off where the backup was made, and went on there."""
+    with world() as made:
+        made.tracker = WandbTracker(tmp_path / "lost")  # type: ignore[assignment]
+        made.mirror = made.fresh()
+        made.report("a-1", [1, 2, 3], 0.5)
+        made.until_quiet()
+        lost = tmp_path / "lost" / "staged" / "a-1" / "points.jsonl"
+        before = lost.read_text() + '["loss", 4, 4.5, 1.0]\n'  # after the backup
+        lost.write_text(before)
+        made.tracker = WandbTracker(tmp_path / "restored")  # type: ignore[assignment]
+        made.mirror = made.fresh()
+        made.report("a-1", [4, 5], 0.5)
+        made.until_quiet()
+        assert lost.read_text() == before
+        assert sorted(steps_in(tmp_path / "restored" / "staged" / "a-1" / "points.jsonl")) == [1, 2, 3, 4, 5]
+        assert made.file.urls("a-1")["memory"].startswith(str(tmp_path / "restored"))

@@ -137,6 +137,22 @@ def test_a_mirror_that_lost_its_memory_finds_its_runs(tmp_path: Path, metric: st
         assert made.tracker.made == 2
 
 
+@pytest.mark.parametrize("forgets", [False, True])
+def test_values_before_the_first_step_take_no_step_of_their_metric(tmp_path: Path, forgets: bool) -> None:
+    """They are at 0, 1, …, and the values of these steps were never sent: what was measured before the training stood there."""
+    with world() as made:
+        made.report("a-1", [None, None], 9.0)
+        made.until_quiet()
+        made.report("a-1", [0, 1, 2], 0.5)
+        if forgets:
+            made.file.close()
+            made.file = MirrorFile(tmp_path / "another.db")
+            made.mirror = made.fresh()
+        made.until_quiet()
+        (rows,) = (made.tracker.rows[ref] for ref, run in made.tracker.runs.items() if run.job == "a-1")
+        assert [(point.step, point.value) for point in rows] == [(0, 9.0), (1, 9.0), (0, 0.5), (1, 1.5), (2, 2.5)]
+
+
 def test_a_metric_of_a_rank_and_one_with_a_ranks_name_are_two() -> None:
     with world() as made:
         made.report("a-1", [1], 0.0, rank=1)

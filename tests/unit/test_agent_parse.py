@@ -228,6 +228,26 @@ def test_an_object_below_the_name_of_a_set_is_of_it() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["valid", "validation", "eval", "test"])
+def test_an_object_right_below_the_name_of_a_set_is_of_it_whatever_the_name(name: str) -> None:
+    """`test:` and `validation:` have words by which lines are chosen for reading, so nothing saw that they name a set."""
+    parser, word = Parser(), {"valid": "val", "validation": "val"}.get(name, name)
+    lines = (f"12:00:01 REPORT   | {name}:".encode(), b'{"loss": 0.5, "total_train_updates": 20}')
+    assert [parser.parse(line) for line in lines] == [None, (20, {f"{word}_loss": 0.5})]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [("Resuming training...", "loss"), ("Back to training", "loss"), ("Validation complete.", "val_loss")],
+)
+def test_a_training_that_goes_on_ends_a_validation(line: str, name: str) -> None:
+    """The training's loss was recorded as the validation's until a line named a step. Results may follow the validation's end."""
+    parser = Parser()
+    lines = ("step 9 loss: 0.9", "Validating...", "loss: 0.8", line, "loss: 0.4")
+    read = [parser.parse(line.encode()) for line in lines]
+    assert [found[1] for found in read if found is not None] == [{"loss": 0.9}, {"val_loss": 0.8}, {name: 0.4}]
+
+
 def test_a_count_that_goes_on_from_the_given_checkpoint_is_over_all_epochs() -> None:
     """Its first attempt was killed right after the first epoch: no line has shown how it counts."""
     line = "[step={}/739328,epoch={}]"

@@ -24,11 +24,14 @@ from trainmaster.home import Home
 from trainmaster.model.job import State
 from trainmaster.ports.engine import Phase
 from trainmaster.ports.metric_store import MetricPoint
+from trainmaster.ports.tracker import Cursor, Mirrored
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.file_checks import check_files
 from trainmaster.store.metrics.points import SqlMetricStore
-from trainmaster.store.migrate import migrate
+from trainmaster.store.migrate import migrate, migrate_files
+from trainmaster.store.mirror_state import MirrorFile
 from trainmaster.store.replay import verify_chain
+from trainmaster.testing.tracker_contract import some_run
 from trainmaster.wire.names import AGENT, ENV_SDK
 from trainmaster.wire.processes import own_identity
 
@@ -132,6 +135,23 @@ def test_a_job_after_a_restore_has_a_run_of_its_own_and_a_known_one_keeps_its(se
         [first, first, first], [first, second, second], [first, second, third],
     ]  # fmt: skip
     assert compose.server_id(homes[2]) == first, "the lock by which the two do not run side by side"
+
+
+def test_after_a_restore_it_is_not_known_what_trackers_were_told(server: Server, tmp_path: Path) -> None:
+    """The lost server had told them that the job was cancelled: they said so while it ran again."""
+    migrate_files({"mirror": server.home.mirror_db})
+    file, told = MirrorFile(server.home.mirror_db), some_run("train-1")
+    settled = Mirrored("over-1", "ref", "url", told, settled=True)
+    file.of("mlflow").save(Cursor(points_seq=7), [Mirrored("train-1", "ref", "url", told, {"a": "1"}, "5"), settled])
+    file.close()
+    copies.backup(server.home, tmp_path / "copy", blobs=False)
+    restored = Home(tmp_path / "restored")
+    copies.restore(restored, tmp_path / "copy")
+    file = MirrorFile(restored.mirror_db)
+    assert file.of("mlflow").run("train-1") == Mirrored("train-1", "ref", "url", None, {"a": "1"}, "5")
+    assert file.of("mlflow").run("over-1") == settled
+    assert file.of("mlflow").cursor() == Cursor(points_seq=7)
+    file.close()
 
 
 def test_a_server_and_what_was_restored_of_it_do_not_run_side_by_side(server: Server, tmp_path: Path) -> None:

@@ -43,7 +43,14 @@ def test_removed_points_are_not_told_as_never_read(tm: Tm) -> None:
     assert tm({**detail("metrics"), **none}, "metrics", "digits-14")[1] == (
         "the points of digits-14's curves were removed to free space; the last values: tm show digits-14\n"
     )
-    assert "nothing in the output was read as one" in tm({**detail(), **none}, "metrics", "digits-14")[1]
+    assert tm({**detail(), **none}, "metrics", "digits-14")[1] == "no metric is recorded\n", "they may have been lost since"
+
+
+def test_the_lowest_and_highest_value_may_be_infinite(tm: Tm) -> None:
+    values = [0.5, "-Infinity", "NaN", "Infinity"]
+    page = {"points": [[step, value, 1.0, 1] for step, value in enumerate(values)], "next": None}
+    table = tm({**detail(), "/jobs/digits-14/points": page}, "metrics", "digits-14")[0]
+    assert table.splitlines()[1].split()[3:7] == ["0.5", "inf", "-inf", "inf"]
 
 
 def test_removed_artifacts_and_logs_are_not_offered(tm: Tm) -> None:

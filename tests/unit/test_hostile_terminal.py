@@ -89,7 +89,8 @@ def test_a_metric_without_steps_has_none_on_the_screen() -> None:
 
 def test_a_run_without_metrics_is_told_how_to_get_them() -> None:
     """Not where there are some, not at once, and not before it runs."""
-    hint = "tm logs digits-14 --rank 0 | tm metrics try -"
+    reads = "to see what is read from its output, and get a pattern that reads more"
+    hint = f"Metrics: none is recorded; {reads}: tm logs digits-14 --rank 0 | tm metrics try -"  # they may have been lost since
 
     def hinted(found: dict[str, Any], started_s: float | None, ended_s: float | None) -> bool:
         attempt = {**DETAIL["attempts"][-1], "started_s": started_s, "ended_s": ended_s}

@@ -207,6 +207,17 @@ def test_what_mlflow_measures_of_the_machine_is_no_step_of_the_training(tmp_path
     assert (progress.first_step, progress.last_step, progress.evidence.record()["steps"]) == (451, 451, [451])
 
 
+def test_samples_of_the_machine_replace_none_of_an_earlier_attempt(tmp_path: Path) -> None:
+    """MLflow counts them from 0 in each attempt: at the same steps, an attempt's took the place of those of the one before."""
+    outbox, listener = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")), MlflowListener(IDENTITY)
+    name = "system/cpu_utilization_percentage"
+    listener.told.append(("point", 0, {name: 50.0, "loss": 0.5, f"fold/{name}": 60.0, "system/queue": 3.0}, True, False))
+    assert listener.pass_on(Progress(outbox), lambda rank, message: None, outbox) == {"loss"}
+    outbox.points.persist({})
+    told = [(step, values) for *_, step, values in outbox.points.take()]
+    assert told == [(None, {name: 50.0, f"fold/{name}": 60.0}), (0, {"loss": 0.5, "system/queue": 3.0})]
+
+
 def test_values_without_a_step_of_a_metric_of_the_machine_are_counted() -> None:
     script = Script(base_step=450)
     for value in (1.0, 2.0, 3.0):

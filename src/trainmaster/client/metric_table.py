@@ -16,9 +16,8 @@ def metrics_table(
     """All points of the metrics of jobs, as columns for `pandas.DataFrame` or `polars.DataFrame`.
 
     `jobs`: ids, names or `@last`, as in every command. One row per point, not thinned: `job`, `metric`, `step` (None if it
-    came before the first step), `value` (NaN for a value that is no finite number), `time_s` (seconds since the epoch) and
-    `attempt`. `metrics`: only these. `system`:
-    also those about the machine.
+    came before the first step), `value` (which may be NaN or infinite), `time_s` (seconds since the epoch) and `attempt`.
+    `metrics`: only these. `system`: also those about the machine.
     Raises: NotFoundError (no such job), UnreachableError (no server runs; a reader starts none).
     """
     if client is None:

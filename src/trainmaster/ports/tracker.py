@@ -80,11 +80,11 @@ class RunPoint:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A run that was found or created. `logged` is what a found run contains: metric, by its name there -> steps."""
+    """A run that was found or created. `logged` is what a found run contains: metric, by its name there -> steps, how often."""
 
     ref: str
     url: str
-    logged: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    logged: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
 class Tracker(Protocol):
@@ -125,7 +125,10 @@ class Tracker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FeedPoint:
-    """One point as the mirror reads it. A step that is reported again keeps its number and is not fed twice."""
+    """One point as the mirror reads it. A step that is reported again keeps its number and is not fed twice.
+
+    `again`: a value from before the first step was counted as this step, and is fed, too.
+    """
 
     seq: int
     job: str
@@ -134,6 +137,7 @@ class FeedPoint:
     step: int
     value: float
     time_s: float
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,7 @@ class FeedPage:
 
 
 class Feed(Protocol):
-    """The metric store in order of arrival. Each step of a rank's metric is fed exactly once."""
+    """The metric store in order of arrival. Each step of a rank's metric is fed once, and each value before its first step."""
 
     def last_seq(self) -> int:
         """Sequence number of the newest point."""

@@ -5,6 +5,7 @@ repetition at the same mark, find a run again by its id, and report when a run i
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,7 +55,7 @@ class TrackerContract:
         run = some_run()
         tracker.log(tracker.begin(run).ref, points("loss", 1, 2), "")
         begun = tracker.begin(run)
-        logged = begun.logged.get("loss", frozenset())
+        logged = begun.logged.get("loss", {})
         wanted = [point for point in points("loss", 1, 2, 3, value=9.5) if point.step not in logged]
         tracker.settle(begun.ref, run, tracker.log(begun.ref, wanted, ""))
         assert sorted(step for step, _ in read(begun.ref)["loss"]) == [1, 2, 3]
@@ -131,11 +132,11 @@ class MemoryTracker:
             self.made += 1
             ref = f"run{self.made}"
             self.runs[ref], self.rows[ref] = run, []
-        logged: dict[str, set[int]] = {}
+        logged: dict[str, Counter[int]] = {}
         for point in self.rows[ref]:
-            logged.setdefault(point.name, set()).add(point.step)
+            logged.setdefault(point.name, Counter())[point.step] += 1
         self.trouble("begun")
-        return Begun(ref, f"memory:{ref}", {name: frozenset(steps) for name, steps in logged.items()})
+        return Begun(ref, f"memory:{ref}", logged)
 
     def tell(self, ref: str, run: Run, before: Run | None) -> None:
         """Store the whole state."""

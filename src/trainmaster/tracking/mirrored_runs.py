@@ -13,7 +13,7 @@ class MirroredRuns:
 
     def __init__(self, state: MirrorState) -> None:
         self._state = state
-        self._logged: dict[str, Mapping[str, frozenset[int]]] = {}  # contents of found runs that are being backfilled
+        self._logged: dict[str, Mapping[str, Mapping[int, int]]] = {}  # contents of found runs that are being backfilled
         self.open: dict[str, Mirrored] = {}  # unfinished runs
         self.refused: set[str] = set()  # jobs that the tracker refused for good
 
@@ -47,7 +47,7 @@ class MirroredRuns:
         self.refused.discard(job)
         self._logged.pop(job, None)
 
-    def note_contents(self, job: str, logged: Mapping[str, frozenset[int]]) -> None:
+    def note_contents(self, job: str, logged: Mapping[str, Mapping[int, int]]) -> None:
         """Note what a run contains that was found in the tracker, until it is backfilled."""
         self._logged[job] = logged
 
@@ -58,8 +58,8 @@ class MirroredRuns:
     def missing(self, job: str, points: tuple[FeedPoint, ...], named: Callable[[str], str]) -> tuple[RunPoint, ...]:
         """The points that the run does not contain yet. `named`: see `Tracker`."""
         logged = self._logged.get(job, {})
-        wanted = map(point_of, points)
-        return tuple(point for point in wanted if not logged or point.step not in logged.get(named(point.name), ()))
+        wanted = ((point_of(fed), fed.again) for fed in points)
+        return tuple(one for one, again in wanted if logged.get(named(one.name), {}).get(one.step, 0) <= again)
 
     def forget_contents(self, run: Mirrored) -> None:
         """Forget what the run contains: it has to be read again before its next backfill."""

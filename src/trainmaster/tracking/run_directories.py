@@ -46,8 +46,17 @@ class RunDirectories:
         return Path(ref)
 
     def holds(self, ref: str) -> bool:
-        """Whether the directory of a run still exists."""
-        return (Path(ref) / TAG_RUN).exists()
+        """Whether the directory of a run still exists, here: a home that was restored must not write into that of the lost one.
+
+        Raises: TrackerUnreachableError if it cannot be looked at.
+        """
+        path = Path(ref)
+        try:
+            return os.path.samefile(path.parent, self.root) and (path / TAG_RUN).exists()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise TrackerUnreachableError(f"{path} cannot be read: {error.strerror}") from error
 
     def keep(self, ref: str, path: str, source: Path) -> None:
         """Copy an artifact into the run's `artifacts/`. Raises: RunGoneError, RunRefusedError, TrackerUnreachableError."""

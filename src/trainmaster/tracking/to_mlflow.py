@@ -8,6 +8,7 @@ import hashlib
 import os
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from trainmaster.wire.runs import TAG_RUN
 _BATCH = 1000  # maximum metrics per `runs/log-batch`
 _PARAMS, _TAGS = 100, 100  # maximum of these per call
 _VALUE_MAX, _TAG_MAX, _NAME_MAX = 6000, 5000, 250
+_OUR_TAGS = "trainmaster."  # they begin so
 _TAG_CUT = "trainmaster.cut"  # params and tags that are longer than what MLflow takes
 _TIMEOUT_S = 20
 _ODD = re.compile(r"[^\w\-. /:]")
@@ -37,6 +39,7 @@ _REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST", "RESOURC
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_TIMEOUT_S))
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # the mirror retries itself, and reports the reason meanwhile
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # the mirror's last lines say why it ended
 
 from mlflow import MlflowClient  # noqa: E402  its settings are read on import
 from mlflow.entities import Metric, Param, RunTag  # noqa: E402
@@ -81,11 +84,9 @@ class MlflowTracker:
             old_tags = known.tags if known is not None else _tags(before) if before is not None else {}
             new_params = [Param(k, v[:_VALUE_MAX]) for k, v in _cleaned(run.params).items() if k not in params]
             new_tags = [RunTag(k, v[:_TAG_MAX]) for k, v in _tags(run).items() if old_tags.get(k) != v]
-            for start in range(0, max(len(new_params), len(new_tags)), _PARAMS):
-                some_tags = new_tags[start : start + _TAGS]
-                self._client.log_batch(ref, params=new_params[start : start + _PARAMS], tags=some_tags)
-            if before is not None:
-                for name in sorted(set(old_tags) - set(_tags(run))):
+            self._log_texts(ref, new_params, new_tags)
+            for name in sorted(set(old_tags) - set(_tags(run))):
+                if before is not None or name.startswith(_OUR_TAGS):
                     self._delete_tag(ref, name)
             if before is None or (before.status, before.ended_s) != (run.status, run.ended_s):
                 self._set_status(ref, run)
@@ -134,6 +135,22 @@ class MlflowTracker:
     def close(self) -> None:
         """See the port."""
 
+    def _log_texts(self, ref: str, params: list[Param], tags: list[RunTag]) -> None:
+        """Log params and tags. A param that someone else has logged with another value keeps that one."""
+        try:
+            self._log_all(ref, params, tags)
+        except MlflowException as error:
+            known = self._client.get_run(ref).data.params if error.error_code == "INVALID_PARAMETER_VALUE" else {}
+            left = [param for param in params if param.key not in known]
+            if len(left) == len(params):
+                raise
+            self._log_all(ref, left, tags)
+
+    def _log_all(self, ref: str, params: list[Param], tags: list[RunTag]) -> None:
+        for start in range(0, max(len(params), len(tags)), _PARAMS):
+            some_tags = tags[start : start + _TAGS]
+            self._client.log_batch(ref, params=params[start : start + _PARAMS], tags=some_tags)
+
     def _delete_tag(self, ref: str, name: str) -> None:
         """Remove a tag that the job no longer has. Someone may have removed it in MLflow."""
         try:
@@ -162,10 +179,10 @@ class MlflowTracker:
                 self._experiments[name] = found.experiment_id
         return self._experiments[name]
 
-    def _logged(self, found: MlflowRun) -> dict[str, frozenset[int]]:
+    def _logged(self, found: MlflowRun) -> dict[str, Counter[int]]:
         """What the run contains. Linear in its size; used only for a run without stored state."""
         history = {key: self._client.get_metric_history(found.info.run_id, key) for key in found.data.metrics}
-        return {key: frozenset(metric.step for metric in metrics) for key, metrics in history.items()}
+        return {key: Counter(metric.step for metric in metrics) for key, metrics in history.items()}
 
     def _url(self, run: MlflowRun) -> str:
         if not self._shown.startswith("http"):

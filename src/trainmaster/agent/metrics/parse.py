@@ -159,7 +159,7 @@ class Parser:
             if found is not None:
                 return self._object(found, "")
         lowered = line[:LINE_MAX].lower()
-        self._headings.next()
+        self._headings.next(line)
         open_ = self._rows.open or self._columns.open or self._headings.open or stripped[:1] == b"|"
         open_ = open_ or (self._numbered and b" = " in line)
         if not (open_ or any(hint in lowered for hint in _HINTS)):

@@ -49,7 +49,7 @@ _VALIDATES = re.compile(  # KataGo: Beginning validation after epoch!
     r"(?:(?:Beginning|Starting|Running) validation\b|Validating (?:the model|after|at|on)\b)[^:=\d]{0,80}\Z"
     r"|Validating[ .!…]{0,5}\Z"
 )
-_TRAINS = re.compile(r"Training[ .!…]{0,5}\Z")
+_TRAINS = re.compile(r"(?:(?:Resuming|Continuing|Back to) t|T)raining[ .!…]{0,5}\Z")
 _METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
@@ -201,10 +201,11 @@ class Headings:
         """Whether rows may follow."""
         return self._left > 0
 
-    def next(self) -> None:
-        """A line comes."""
+    def next(self, line: bytes) -> None:
+        """A line comes that is no object."""
         self._left -= self._left > 0
-        self._object = ""
+        end = line.rstrip()[-_BEFORE_OBJECT_MAX:].split(b" ")[-1]
+        self._object = _BEFORE_OBJECT.get(end, "")
 
     def line(self, text: str, body: str, begun: bool) -> None:
         """What a line says as a heading, or as an end of rows. `body`: the text without what loggers put before it.
@@ -236,14 +237,12 @@ class Headings:
         return self.word if self._of_word else ""
 
     def _trains(self, body: str) -> None:
-        """`Training` ends what `Validating` began."""
+        """`Training`, or `Resuming training`, ends what `Validating` began."""
         if self.word == "val" and _TRAINS.match(body):
             self.word, self._validates = "", False
 
     def passed(self, line: bytes) -> None:
         """A line that says nothing else."""
-        end = line.rstrip()[-_BEFORE_OBJECT_MAX:].split(b" ")[-1]
-        self._object = _BEFORE_OBJECT.get(end, "")
         if self.word == "val":
             self._trains(without_prefix(plain(line)))
         if self._indented:

@@ -27,6 +27,7 @@ _FIRST_TELL_S = 0.2  # parameters come in bursts: one report per burst
 _TELL_EVERY_S = 5.0  # a tag that changes at every step must not create an event per step
 _NAMED_MAX = 5
 _VALUE_MAX = 80  # characters
+_SAMPLED = ("_percentage", "_megabytes", "_gigabytes", "_watts")  # ends of the names of what MLflow measures
 _ARTIFACTS = "mlflow"  # below the attempt's directory
 _NEVER_SHOWN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")  # they would take precedence over our token
 
@@ -100,9 +101,14 @@ class MlflowListener:
             kind, *what = self.told.popleft()
             if kind == "point":
                 step, values, counts, named = what
-                of_training = {name for name in values if not _of_machine(name)}
-                measured.update(of_training)
-                progress.logged(step, values, counts and bool(of_training), named)
+                samples = {name: value for name, value in values.items() if _is_sample(name)}
+                if samples:
+                    outbox.point(0, None, samples)
+                logged = {name: value for name, value in values.items() if name not in samples}
+                if logged:
+                    of_training = {name for name in logged if not _of_machine(name)}
+                    measured.update(of_training)
+                    progress.logged(step, logged, counts and bool(of_training), named)
             elif kind == "artifact":
                 keep(0, {"t": "a", "path": what[0], "name": what[1]})
             elif kind == "kept":
@@ -127,8 +133,16 @@ class MlflowListener:
 
 
 def _of_machine(name: str) -> bool:
-    """Whether MLflow measured it beside the training: its samples count from 0 in each attempt. A further run has them too."""
+    """Whether it is about the machine and not of the training. A further run has such values, too."""
     return f"/{names.SYSTEM}" in f"/{name}"
+
+
+def _is_sample(name: str) -> bool:
+    """Whether MLflow measured it itself. It counts its samples from 0 in each attempt.
+
+    So they are recorded without a step: else those of a restart replace those of the attempt before.
+    """
+    return _of_machine(name) and name.endswith(_SAMPLED)
 
 
 def _first(told: list[str]) -> str:

@@ -249,10 +249,10 @@ def _summarize(session: Session, table: dict[str, list[Any]], removed: bool) -> 
             found.setdefault((job, name), []).append((step, value))
     for (job, name), points in found.items():
         values = [value for _, value in points]
-        finite = [value for value in values if math.isfinite(value)]
+        numbers = [value for value in values if value == value]
         newest = last[job].get(name)
         step, value = last_told(points, newest)
-        told = (values[0], value, min(finite, default=math.nan), max(finite, default=math.nan))
+        told = (values[0], value, min(numbers, default=math.nan), max(numbers, default=math.nan))
         stepless = newest is not None and newest["step"] is None
         rows.append([job, name, str(len(points)), *map(human.number, told), "-" if stepless else str(step)])
     if rows:
@@ -261,7 +261,7 @@ def _summarize(session: Session, table: dict[str, list[Any]], removed: bool) -> 
             session.out.note(f"values that a restart made obsolete are left out; with them: tm metrics {' '.join(jobs)} --csv")
         session.out.note(f"a printed value is missing? tm logs {rows[0][0]} --rank 0 | tm metrics try -")
     elif not removed:
-        session.out.note("no metrics: nothing in the output was read as one")
+        session.out.note("no metric is recorded")
 
 
 def is_lost(job: dict[str, Any], name: str, step: float, attempt: int) -> bool:

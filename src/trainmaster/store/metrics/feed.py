@@ -1,7 +1,7 @@
 """Reads the metric store in order of arrival, for mirrors: each step of a rank's metric exactly once.
 
 A point that replaces another keeps its number, so it is read once, with its value at that time. Points without a step count
-from 0, and end where the series has its first point with a step. A step that was already counted that way is skipped.
+from 0, and end where the series has its first point with a step. A step that was already counted that way is marked (`again`).
 """
 
 import math
@@ -87,11 +87,12 @@ class SqlFeed:
         for row in rows:
             first = self._first_stepped.get(row.series)
             is_late = not row.stepped and first is not None and first <= row.seq
-            if is_late or (row.stepped and (row.series, row.position) in taken):
+            if is_late:
                 continue
+            again = row.stepped and (row.series, row.position) in taken
             job, name, rank = self._names[row.series]
             value = math.nan if row.value is None else row.value
-            found.append(FeedPoint(row.seq, job, name, rank, row.position, value, row.time_s))
+            found.append(FeedPoint(row.seq, job, name, rank, row.position, value, row.time_s, again))
         return tuple(found)
 
     def _learn_names(self, connection: Connection, series: set[int]) -> None:
