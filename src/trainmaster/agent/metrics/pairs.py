@@ -37,7 +37,7 @@ _STEP = re.compile(  # of a text in lower case: far faster than re.IGNORECASE
     r"(?:[:=#] {0,2})?(?:[\[(] {0,2})?"
     r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})"
     r"(?![\d%A-Za-z_]|[.,]\d|:\d\d|-\d|(?:-step=\d{1,15})?(?:-v\d{1,9})?\.[A-Za-z]"  # also not in epoch=3-step=320.ckpt
-    r"| of (?:the|an?|our|this) )"  # and not in prose
+    r"| of (?:the|an?|our|this) | to \d)"  # and not in prose: epoch 6 to 15
     r"(?: ?(?:/|of) ?(\d{1,15}))?",
 )
 _POSITION = re.compile(  # in an epoch: `[640/60000 (1%)]`, `[0][ 10/5005]`, `1 | 200/2983 batches`, `1/9 ━━━━ 469/938 0:00:05`

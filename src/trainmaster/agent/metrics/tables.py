@@ -195,14 +195,21 @@ class Headings:
         self._validates = False  # `Validating` was the last heading, and the next bar that begins is of it
         self._of_word = False  # the last bar is
         self._object = ""  # what an object on the next line belongs to
+        self._comments = 0  # lines in a row that begin with `# `
+
+    @property
+    def commented(self) -> bool:
+        """Whether the line is one of several comments: `# batch size: 100`, then `# epoch: 20`."""
+        return self._comments > 1
 
     @property
     def open(self) -> bool:
         """Whether rows may follow."""
         return self._left > 0
 
-    def next(self) -> None:
+    def next(self, line: bytes) -> None:
         """A line comes."""
+        self._comments = self._comments + 1 if line.startswith(b"# ") else 0
         self._left -= self._left > 0
         self._object = ""
 
