@@ -238,6 +238,11 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("# epoch: 2", (2, {})),
         ("# epoch: 3 loss: 0.5", (3, {"loss": 0.5})),
     ],
+    "PaddleOCR: an evaluation has the names of the training": [
+        ("[2026/11/27 15:30:10] ppocr INFO: epoch: [3/8], global_step: 50, lr: 0.0005, acc: 0.75, loss: 1.5", (50, {"lr": 0.0005, "acc": 0.75, "loss": 1.5})),
+        ("[2026/11/27 15:30:10] ppocr INFO: cur metric, acc: 0.25, norm_edit_dis: 0.5, fps: 12.5", (None, {"eval_acc": 0.25, "eval_norm_edit_dis": 0.5, "eval_fps": 12.5})),
+        ("[2026/11/27 15:30:10] ppocr INFO: best metric, acc: 0.5, norm_edit_dis: 0.75, fps: 12.5, best_epoch: 2", None),
+    ],
     "RWKV: from one epoch to another": [
         ("# Epoch = 6 to 15 (will continue afterwards), save every 1 epoch", None),
         ("Epoch 6 to begin, loss: 0.5", (6, {"loss": 0.5})),

@@ -103,6 +103,7 @@ _HEAD = re.compile(
 _HEADS = {
     "saving dict": "eval", "testing": "test", "validate": "val", "validating": "val", "evaluate": "eval", "evaluating": "eval",
 }  # fmt: skip
+_COMPARED = ("cur metric,", "current metric,")  # PaddleOCR: with the best one, and the training names an `acc` of its own
 _QUALIFIED = re.compile(r"(?:test|val|eval|dev)", re.IGNORECASE)
 _OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:\(?(?:of|on|for|over) [^:=]{1,100}|\d{1,12})[:=] {0,2}")
 _OPERATORS = ("*", "/", "+", "<", ">", "=")
@@ -179,7 +180,7 @@ def head(text: str) -> str:
     """`test`, `val` or another word that a line begins with and that belongs to all its values; "" if there is none."""
     match = _HEAD.search(text, 0, _HEAD_MAX)
     if match is None:
-        return ""
+        return "eval" if text.startswith(_COMPARED) else ""
     word = match[1].lower()
     return _HEADS.get(word, word)
 
