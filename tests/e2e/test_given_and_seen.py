@@ -58,12 +58,12 @@ SAVES = ("--checkpoint", "out/{step}.json", "--resume-arguments", "--resume {pat
         ("loads", SAVES, "succeeded", (20, "seen", ["its first step was 21"]), "resumed from step 20: its first step was 21"),
         (
             "ignores", SAVES, "succeeded",
-            (20, "against", ["its steps began again at 1", "it saved a checkpoint of step 10 again", "its first loss, 2.25, is as at the beginning (2.25)"]),
-            "given step 20, but its steps began again at 1, and it saved a checkpoint of step 10 again",
+            (20, "against", ["its steps began again at 1", "it saved a checkpoint of the lower step 10", "its first loss, 2.25, is as at the beginning (2.25)"]),
+            "given step 20, but its steps began again at 1, and it saved a checkpoint of the lower step 10",
         ),
         (
             "counts_from_0", SAVES, "succeeded",
-            (20, "unknown", ["its steps began again at 1", "it saved a checkpoint of step 10 again", "its first loss, 0.2735, is near the 0.1795 of the checkpoint"]),
+            (20, "unknown", ["its steps began again at 1", "it saved a checkpoint of the lower step 10", "its first loss, 0.2735, is near the 0.1795 of the checkpoint"]),
             "given step 20; not known whether it went on from there",
         ),
         ("crashes", SAVES, "failed", (20, "unknown", ["it ended before a step of it was read"]), "it ended before a step of it was read"),

@@ -8,9 +8,11 @@ import pytest
 from launches import launch
 
 from trainmaster.agent.metrics import patterns
-from trainmaster.agent.metrics.evidence import Evidence
+from trainmaster.agent.metrics.evidence import CLOCKS, Evidence
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.transport.outbox import Outbox
+from trainmaster.model.progress import CLOCKS as MODEL_CLOCKS
+from trainmaster.model.progress import Progress as ModelProgress
 from trainmaster.sdk import channel, context
 
 EMPTY = {"steps": [], "last_step": None, "fell_to": None, "first": {}, "last": {}, "epoch_first": None, "epoch_steps": None, "epoch_anew": None, "sdk": None}
@@ -47,6 +49,15 @@ def test_what_the_user_named_counts_as_a_loss() -> None:
     evidence.point(0, 1, {"epe": 2.5, "lr": 0.5, "wins": 3.0, "time": 7.0, "val_loss": 1.0})
     assert evidence.record()["first"] == {"epe": 2.5, "wins": 3.0, "val_loss": 1.0}
     assert patterns.named(launch(Path("/")), None) == frozenset()
+
+
+def test_the_first_time_that_has_passed_is_told_beside_the_losses() -> None:
+    many = {f"loss{number}": float(number) for number in range(9)}
+    record = shown((0, 1, {**many, "elapsed_time": 0.917887, "batch_time": 0.5, "elapsed": 2.0}), (0, 2, {"loss0": 1.0, "elapsed_time": 1.5}))
+    first = {"loss0": 0.0, "loss1": 1.0, "loss2": 2.0, "loss3": 3.0, "elapsed_time": 0.917887}
+    assert (record["first"], record["last"]) == (first, {**first, "loss0": 1.0, "elapsed_time": 1.5})
+    assert ModelProgress.of(record).first == first
+    assert CLOCKS == MODEL_CLOCKS
 
 
 def test_the_lowest_rank_that_names_a_step_counts() -> None:

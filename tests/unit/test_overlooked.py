@@ -133,6 +133,25 @@ def test_without_a_pattern_the_one_to_write_is_told(tmp_path: Path, well: bool) 
     assert told(it) == [f"{named}; with --checkpoint 'checkpoint/*.pt' a restart is given the newest of them; --resume-arguments hands its path to the program"]
 
 
+@pytest.mark.parametrize("well", [True, False])
+def test_files_whose_names_differ_in_the_end_are_one_checkpoint(tmp_path: Path, well: bool) -> None:
+    """PaddleOCR: a restart was to be given the `.states` alone, which its program cannot load."""
+    it, progress = begun(tmp_path)
+    ends = (".pdopt", ".pdparams", ".states")
+    for at, name in enumerate(f"iter_epoch_{number}{end}" for number in (3, 6, 9) for end in ends):
+        if at < 7:  # of 9, only the first is there
+            path = write(tmp_path / "work" / "output" / name, pickle.dumps([at]))
+            os.utime(path, (time.time() + at, time.time() + at))
+    write(tmp_path / "work" / "output" / "best.pdparams", pickle.dumps([1]))
+    step(progress, 20, ago_s=0)
+    it.finish(well=well)
+    step_6 = ", ".join(f"output/iter_epoch_6{end}" for end in ends)
+    given = "with --checkpoint 'output/iter_epoch_{step}.*' a restart is given the newest of them"
+    assert [text.replace("_3.", "_6.") for text in told(it)] == [
+        f"these look like checkpoints: {step_6}; {given}; --resume-arguments hands its {{step}} or {{directory}} to the program"
+    ]
+
+
 def test_it_is_taken_back_when_the_files_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     it, progress = begun(tmp_path)
     path = write(tmp_path / "work" / "model.pkl", pickle.dumps([1]))

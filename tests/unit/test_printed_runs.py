@@ -216,6 +216,46 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("[1] dropout = 0.1", None),
     ],
     "RLlib: coefficients are settings": [("entropy_coeff 0.5", None), ("step 5: vf_loss_coeff=0.5", (5, {"vf_loss_coeff": 0.5}))],
+    "Caffe: a step of the learning rate beside the iteration": [
+        ("I1127 10:00:47.3 13512 solver.cpp:239] Iteration 0 (0 iter/s, 0.5s/100 iters), loss = 2.5", (0, {"loss": 2.5})),
+        ("I1127 10:00:48.3 13512 solver.cpp:239] Iteration 100 (12.5 iter/s, 8s/100 iters), loss = 1.25", (100, {"loss": 1.25})),
+        ("I1127 10:00:48.4 13512 sgd_solver.cpp:46] MultiStep Status: Iteration 110, step = 1", (110, {})),
+        ("I1127 10:00:49.3 13512 solver.cpp:239] Iteration 200 (12.5 iter/s, 8s/100 iters), loss = 0.75", (200, {"loss": 0.75})),
+        ("I1127 10:00:49.3 13512 sgd_solver.cpp:112] Iteration 200, lr = 0.001", (200, {"lr": 0.001})),
+    ],
+    "Chainer: settings in comments, and a table": [
+        ("GPU: -1", None),
+        ("# unit: 1000", None),
+        ("# Minibatch-size: 100", None),
+        ("# epoch: 20", None),
+        ("epoch       main/loss   validation/main/loss  elapsed_time", None),
+        ("\x1b[J1           0.75        0.5                   0.917887", (1, {"main/loss": 0.75, "validation/main/loss": 0.5, "elapsed_time": 0.917887})),
+    ],
+    "An epoch below comments": [
+        ("# loss: l1", None),
+        ("Epoch: 1", (1, {})),
+        ("# resumed", None),
+        ("# epoch: 2", (2, {})),
+        ("# epoch: 3 loss: 0.5", (3, {"loss": 0.5})),
+    ],
+    "PaddleOCR: an evaluation has the names of the training": [
+        ("[2026/11/27 15:30:10] ppocr INFO: epoch: [3/8], global_step: 50, lr: 0.0005, acc: 0.75, loss: 1.5", (50, {"lr": 0.0005, "acc": 0.75, "loss": 1.5})),
+        ("[2026/11/27 15:30:10] ppocr INFO: cur metric, acc: 0.25, norm_edit_dis: 0.5, fps: 12.5", (None, {"eval_acc": 0.25, "eval_norm_edit_dis": 0.5, "eval_fps": 12.5})),
+        ("[2026/11/27 15:30:10] ppocr INFO: best metric, acc: 0.5, norm_edit_dis: 0.75, fps: 12.5, best_epoch: 2", None),
+    ],
+    "RWKV: from one epoch to another": [
+        ("# Epoch = 6 to 15 (will continue afterwards), save every 1 epoch", None),
+        ("Epoch 6 to begin, loss: 0.5", (6, {"loss": 0.5})),
+    ],
+    "Lightning: a bar that begins again shows the values of the epoch before": [
+        (f"Epoch 0:   0%|{BAR}| 0/4 [00:00<?, ?it/s]", None),
+        (f"Epoch 0:  75%|{BAR}| 3/4 [00:04<00:01, 9.9it/s, loss=2.5, lr=0.5]", (3, {"loss": 2.5, "lr": 0.5})),
+        (f"Epoch 0: 100%|{BAR}| 4/4 [00:05<00:00, 9.9it/s, loss=1.5, lr=0.0]", (4, {"loss": 1.5, "lr": 0.0})),
+        (f"Epoch 0:   0%|{BAR}| 0/4 [00:00<?, ?it/s, loss=1.5, lr=0.0]", None),
+        (f"Epoch 1:   0%|{BAR}| 0/4 [00:00<?, ?it/s, loss=1.5, lr=0.0]", None),
+        (f"Epoch 1:  25%|{BAR}| 1/4 [00:00<00:01, 9.9it/s, loss=1.25, lr=0.0]", (5, {"loss": 1.25, "lr": 0.0})),
+        (f"Epoch 2:   0%|{BAR}| 0/4 [00:00<?, ?it/s, loss=1.125]", (8, {"loss": 1.125})),
+    ],
 }
 
 

@@ -99,7 +99,7 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         # A loss that had not changed says nothing.
         (first(EVERY), given(losses(EVERY, 2.3), at=replace(AT_50, last={"loss": 2.31})), AGAINST, ["its steps began again at 1"]),
         # Checkpoints.
-        (first(EVERY), given(None, saved_step=10), AGAINST, ["it saved a checkpoint of step 10 again"]),
+        (first(EVERY), given(None, saved_step=10), AGAINST, ["it saved a checkpoint of the lower step 10"]),
         (first(EVERY), given(None, saved_step=60), UNKNOWN,  # one that begins again comes to it too
          ["its first stored checkpoint is of step 60", "it ended before a step of it was read"]),
         (first(EVERY), given(Progress(EVERY, 90), saved_step=60), UNKNOWN,  # its names may count on, and its output not
@@ -110,9 +110,9 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         (first(EVERY), given(None, saved_step=50), UNKNOWN, ["it ended before a step of it was read"]),
         (first(EVERY), given(None, saved_step=10, resumed_about=True), UNKNOWN, ["it ended before a step of it was read"]),
         (first(EVERY), given(Progress((51, 52), 60), saved_step=0), SEEN,  # it numbers the files of each attempt
-         ["its first step was 51", "it saved a checkpoint of step 0 again"]),
+         ["its first step was 51", "it saved a checkpoint of the lower step 0"]),
         (first(EVERY), given(losses((), 0.34), saved_step=0), UNKNOWN,
-         ["it saved a checkpoint of step 0 again", "its first loss, 0.34, is near the 0.33 of the checkpoint"]),
+         ["it saved a checkpoint of the lower step 0", "its first loss, 0.34, is near the 0.33 of the checkpoint"]),
         # The SDK.
         (first(EVERY), given(Progress(sdk="loaded"), over=False), SEEN, ["the SDK loaded it"]),
         (first(EVERY), given(Progress(EVERY, 9, sdk="loaded")), SEEN, ["the SDK loaded it", "its steps began again at 1"]),
@@ -250,7 +250,7 @@ def test_a_fork_that_begins_from_the_beginning_is_not_called_resumed() -> None:
     at = Progress((20, 40, 60), 160)
     forked = replace(given(Progress((20, 40, 60), 100), 4, at, saved_step=1), number=1)
     assert evidence([forked]) == {
-        1: Evidence(AGAINST, ("its steps began again at 20", "it saved a checkpoint of step 1 again"))
+        1: Evidence(AGAINST, ("its steps began again at 20", "it saved a checkpoint of the lower step 1"))
     }
     went_on = replace(given(Progress((180, 200), 200), 4, at), number=1)
     assert evidence([went_on])[1].word == SEEN
@@ -297,8 +297,8 @@ def test_what_an_agent_reports_is_never_refused() -> None:
         ({}, "given step 20"),  # a server of an older version has no evidence
         ({"resumed_evidence": "seen", "resumed_because": ["its first step was 21"]}, "resumed from step 20: its first step was 21"),
         (
-            {"resumed_evidence": "against", "resumed_because": ["its steps began again at 1", "it saved a checkpoint of step 5 again"]},
-            "given step 20, but its steps began again at 1, and it saved a checkpoint of step 5 again",
+            {"resumed_evidence": "against", "resumed_because": ["its steps began again at 1", "it saved a checkpoint of the lower step 5"]},
+            "given step 20, but its steps began again at 1, and it saved a checkpoint of the lower step 5",
         ),
         (
             {"resumed_evidence": "unknown", "resumed_because": ["no step of it was read yet"]},
@@ -316,3 +316,22 @@ def test_what_an_agent_reports_is_never_refused() -> None:
 )  # fmt: skip
 def test_the_line_of_an_attempt(shown: dict[str, object], line: str) -> None:
     assert resumed_line({"number": 2, "started_s": 1.0, "resumed_from": "c1", "resumed_from_step": 20, **shown}) == line
+
+
+@pytest.mark.parametrize(
+    ("clock", "name", "word", "because"),
+    [  # Chainer's table is printed whole after a restart
+        (0.917887, "elapsed_time", UNKNOWN,
+         ("its steps began again at 1", "its first elapsed_time, 0.917887, is that of an earlier attempt: it prints lines of before again")),
+        (0.917888, "elapsed_time", AGAINST, ("its steps began again at 1", "its first loss, 2.3, is as at the beginning (2.3)")),
+        (0.9, "elapsed_time", AGAINST, ("its steps began again at 1", "its first loss, 2.3, is as at the beginning (2.3)")),
+        (0.917887, "batch_time", AGAINST, ("its steps began again at 1", "its first loss, 2.3, is as at the beginning (2.3)")),
+    ],
+)  # fmt: skip
+def test_lines_that_are_printed_again_are_no_beginning(clock: float, name: str, word: Word, because: tuple[str, ...]) -> None:
+    then = 0.9 if clock == 0.9 else 0.917887
+    before = replace(AT_50, first={"loss": 2.3, name: then}, last={"loss": 0.33, name: 9.5})
+    again = Progress(EVERY, 12, first={"loss": 2.3, name: clock}, last={"loss": 0.3, name: 10.5})
+    history = [attempt(1, before), given(again, at=before)]
+    assert evidence(history) == {2: Evidence(word, because, loss_anew=word is AGAINST)}
+    assert lost_work(history) == (((2, 1),) if word is AGAINST else ((2, 52),))

@@ -26,9 +26,9 @@ ATTEMPT = Attempt(1, Allocation(()), 0.0, (NodeRun(),))
 
 
 def test_only_the_last_attempt_that_began_again_has_a_note() -> None:
-    again = Evidence(Word.AGAINST, ("its steps began again at 1", "it saved a checkpoint of step 10 again"))
+    again = Evidence(Word.AGAINST, ("its steps began again at 1", "it saved a checkpoint of the lower step 10"))
     seen = {2: again, 3: again, 4: Evidence(Word.UNKNOWN, ("no step of it was read yet",)), 5: Evidence(Word.SEEN)}
-    began = "attempt 3 was given a checkpoint, but its steps began again at 1, and it saved a checkpoint of step 10 again; "
+    began = "attempt 3 was given a checkpoint, but its steps began again at 1, and it saved a checkpoint of the lower step 10; "
     named = "if the program takes the checkpoint as an argument, name it in checkpoint.resume_arguments (--resume-arguments)"
     assert notes(job(), seen) == [began + named]
     taken = job()

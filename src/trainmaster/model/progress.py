@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 HEAD = 3  # steps kept from the beginning
-_LOSSES = 4
+CLOCKS = ("elapsed_time", "elapsed", "wall_time", "walltime", "total_time")  # the time since the training began
+_LOSSES = 5  # the agent tells one less, and a clock
 _NAME_MAX = 200
 _STEP_MAX = 10**15
 _WORDS = ("asked", "loaded")
@@ -18,8 +19,8 @@ class Progress:
     steps: tuple[int, ...] = ()  # the first `HEAD` different ones, in order
     last_step: int | None = None
     fell_to: int | None = None  # where the steps fell back to, the first time that they did
-    first: dict[str, float] = field(default_factory=dict)  # loss -> its first value
-    last: dict[str, float] = field(default_factory=dict)  # loss -> its last value
+    first: dict[str, float] = field(default_factory=dict)  # loss, or one of `CLOCKS` -> its first value
+    last: dict[str, float] = field(default_factory=dict)  # likewise -> its last value
     epoch_first: int | None = None  # the number of its first epoch, 0 or 1, if its steps count in each epoch anew
     epoch_steps: int | None = None  # and how many an epoch has, if no line names the total
     epoch_anew: bool | None = None  # whether its steps begin anew in each epoch, if its lines have shown that

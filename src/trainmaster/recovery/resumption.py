@@ -9,6 +9,7 @@ again comes to them too, and only some of what it saves is stored.
 
 Steps are compared with the first steps of the attempt that began without a checkpoint, because programs print each step, each
 hundredth one, or epochs. If the steps of that attempt fell back while it ran (a count for each epoch), low steps say nothing.
+So they do if the first time that the attempt shows to have passed is that of an earlier one: it prints lines of before again.
 A first step that falls short of the checkpoint speaks for it only if that step is not exact and the output names fixed steps: a
 program that prints by time begins further on where it runs faster.
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from trainmaster.model.job import Attempt, State
-from trainmaster.model.progress import HEAD, Progress
+from trainmaster.model.progress import CLOCKS, HEAD, Progress
 
 _LOW, _ON = 0.1, 0.5  # shares of the way from the first steps to the checkpoint: at most, to begin again; at least, to go on
 _ON_ALONE = 0.9  # likewise, if the first steps are not known
@@ -128,6 +129,9 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
         begun = replace(begun, steps=at.steps, fell_to=at.fell_to)  # of a fork: of the attempt that made its checkpoint
     steps = _by_steps(attempt, begun, _reached(attempt.resumed_from_step, at.last_step))
     saved, loss = _by_checkpoints(attempt), _by_loss(shown, begun, at)
+    again = _printed_again(shown, begun, at)
+    if again.text:
+        steps, loss = replace(steps, speaks=None, begin=None), again
     if steps.speaks:  # what says the same is nothing new
         saved = saved if saved.speaks is False else _NO_SIGN
     more = [sign for sign in (saved, loss) if not (steps.speaks and sign.speaks)]
@@ -144,7 +148,7 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
         word = Word.UNKNOWN if saved.text and saved.speaks is None else Word.AGAINST
     elif not shown.steps:
         told = (*told, _silent(attempt))
-    return Evidence(word, told, loss_anew=bool(loss.text) and not loss.speaks)
+    return Evidence(word, told, loss_anew=bool(loss.text) and not loss.speaks and not again.text)
 
 
 def _silent(attempt: Attempt) -> str:
@@ -256,14 +260,23 @@ def _by_checkpoints(attempt: Attempt) -> _Sign:
     if given is None or attempt.resumed_about or saved is None or saved == given:
         return _NO_SIGN
     if saved < given:
-        return _Sign(False, f"it saved a checkpoint of step {saved} again")
+        return _Sign(False, f"it saved a checkpoint of the lower step {saved}")
     return _Sign(None, f"its first stored checkpoint is of step {saved}")
+
+
+def _printed_again(shown: Progress, begun: Progress, at: Progress) -> _Sign:
+    """Whether its first lines are of an earlier attempt: no clock shows the same time twice to so many digits."""
+    for name in CLOCKS:
+        now = shown.first.get(name)
+        if now is not None and now in (begun.first.get(name), at.first.get(name)) and now != float(f"{now:.3e}"):
+            return _Sign(None, f"its first {name}, {now:g}, is that of an earlier attempt: it prints lines of before again")
+    return _NO_SIGN
 
 
 def _by_loss(shown: Progress, begun: Progress, at: Progress) -> _Sign:
     """The first loss that is known at all three places and changed between the beginning and the checkpoint."""
     for name, now in shown.first.items():
-        if name not in begun.first or name not in at.last:
+        if name not in begun.first or name not in at.last or name in CLOCKS:
             continue
         first, last = begun.first[name], at.last[name]
         apart = abs(first - last)

@@ -44,6 +44,10 @@ _UNCAUGHT = re.compile(r"terminating (?:due to|with) uncaught exception of type 
 _PANIC = re.compile(r"thread '[^']{0,100}'(?: \(\d{1,19}\))? (panicked at .*)")
 _GO = re.compile(r"(?:panic|fatal error): \S")
 _JAVA = re.compile(r'Exception in thread "[^"]{1,200}" ([\w.$]{1,200}(?:Exception|Error|Throwable)\b.*)')
+_GLOG = re.compile(  # of glog and TensorFlow: F1127 10:00:00.386649 18068 io.cpp:36] Check failed: …
+    r"(?:F\d{4} \d\d:\d\d:\d{1,12}(?:\.\d{1,9})? {1,6}\d{1,20} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{1,9}: F )"
+    r"[\w./+-]{1,200}:\d{1,9}\] {0,2}(\S.*)"
+)
 _R_END = "Execution halted"
 _TELLS = re.compile(  # of a last line: `t.py: error: unrecognized arguments`, `ERROR: no data`, `pythn: command not found`
     r"\b(?:error|fatal|cannot|can't|unable to|failed to|not found|no such file|permission denied|invalid)\b", re.IGNORECASE
@@ -121,7 +125,8 @@ class _Search:
     def _begin(self, prefix: str) -> None:
         self._inside = True
         self._group = prefix.endswith("Exception Group ")
-        self._prefix = "" if self._group else prefix
+        at = prefix.rfind("[rank")  # a progress bar may stand before it
+        self._prefix = "" if self._group else prefix[at:] if at > 0 and _RANK.fullmatch(prefix, at) else prefix
         told = _RANK.sub("", self._told, count=1)
         if not told.startswith(_CHAINED):
             self._kind = "ignored" if told.startswith(_IGNORED) else "thread" if told.startswith(_THREAD) else ""
@@ -214,7 +219,7 @@ def _crash_at(text: str, after: List[str]) -> Optional[str]:
     panic = _PANIC.search(text)
     if panic is not None:
         return f"{panic[1]} {after[0].strip()}" if panic[1].endswith(":") and after else panic[1]
-    uncaught = _UNCAUGHT.search(text) or _JAVA.match(text)
+    uncaught = _UNCAUGHT.search(text) or _JAVA.match(text) or _GLOG.match(text)
     if uncaught is not None:
         return uncaught[1]
     return text if _GO.match(text) and any(line.startswith(("goroutine ", "[signal ")) for line in after) else None

@@ -128,13 +128,35 @@ def pattern_of(path: str) -> str:
     return "/".join([*parts[:-1], _DIGITS.sub("*", stem) + dot])
 
 
+def _joined(pattern: str, found: dict[str, list[str]]) -> tuple[str, list[str]]:
+    """(a pattern for the files of a step, those of the newest) if their names differ in the end only; else as they are.
+
+    PaddleOCR saves `iter_epoch_3.pdparams`, `.pdopt` and `.states`: each alone cannot be loaded.
+    """
+    directory, name = os.path.split(os.path.splitext(pattern)[0])
+    if name.count("*") != 1 or "[" in name:
+        return pattern, found[pattern]
+    groups: dict[str, list[str]] = {os.path.splitext(each)[0]: [] for each in found[pattern]}
+    for each in (each for other in found if _is_beside(other, pattern) for each in found[other]):
+        groups.get(os.path.splitext(each)[0], []).append(each)
+    most = max(groups.values(), key=len)  # of the newest, some may still be to come
+    files = sorted(most)
+    return (os.path.join(directory, name.replace("*", "{step}") + ".*"), files) if len(files) > 1 else (pattern, found[pattern])
+
+
+def _is_beside(one: str, other: str) -> bool:
+    (stem, end), (other_stem, _) = os.path.splitext(one), os.path.splitext(other)
+    return one == other or (stem == other_stem and end.lower() != ".json")
+
+
 class Overlooked:
     """The advice of one agent. `began_s`: when its ranks were started, in seconds since the epoch."""
 
     def __init__(self, launch: Launch, progress: Progress, began_s: float) -> None:
         self._launch, self._progress, self._began_s = launch, progress, began_s
         self._text = ""
-        self._pattern = ""  # the advised pattern
+        self._pattern = ""  # the likeliest pattern
+        self._advised = ""
 
     def look(self, collected: Optional[str], ended: Optional[bool], denied: str = "") -> Optional[str]:
         """The new advice; "" to withdraw the last one; None if it is unchanged.
@@ -150,13 +172,16 @@ class Overlooked:
 
     def _words(self, ended: Optional[bool], denied: str) -> str:
         found = lookalikes(self._launch, max(self._began_s, self._progress.first_s - _BEFORE_S), ended is True)
-        if self._pattern in found:
+        self._pattern = self._pattern if self._pattern in found else next(iter(found), "")
+        advised, files = _joined(self._pattern, found) if found else ("", [])
+        if found and advised == self._advised:
             return self._text  # advise once, however many files follow
-        self._pattern = next(iter(found), "")
-        named = ", ".join(_short(name) for name in found.get(self._pattern, ())[:_NAMED_MAX])
-        line, wanted = f"--checkpoint {shlex.quote(self._pattern)}", self._launch["checkpoint_path"]
+        self._advised = advised
+        named = ", ".join(_short(name) for name in files[:_NAMED_MAX])
+        line, wanted = f"--checkpoint {shlex.quote(advised)}", self._launch["checkpoint_path"]
         if not wanted:
-            how = "" if self._launch["resume_arguments"] else "; --resume-arguments hands its path to the program"
+            its = "{step} or {directory}" if advised != self._pattern else "path"
+            how = "" if self._launch["resume_arguments"] else f"; --resume-arguments hands its {its} to the program"
             given = f"these look like checkpoints: {named}; with {line} a restart is given the newest of them{how}"
             return given if found else ""
         pattern = f"the checkpoint pattern {_short(printable(wanted))!r}"

@@ -54,6 +54,10 @@ class Positions:
         self._within = self._within or bar.at not in (epoch - 1, epoch)
         return not self._within
 
+    def stale(self, bar: Bar, values: Dict[str, float]) -> bool:
+        """Whether a bar begins again with the values that it showed last, as Lightning's does after each epoch."""
+        return bar.total == self._total and bar.at == 0 < self._at and values != {} and repr(values) == self._values
+
     def of(self, bar: Bar, values: Dict[str, float]) -> Optional[int]:
         """The position of the values that a bar has now. None if it is a later one, and it is not known which that is."""
         shown = repr(values)

@@ -65,7 +65,9 @@ class Steps:
     def choose(self, said: list[Counter], valued: bool, word: str) -> tuple[bool, Optional[int]]:
         """(whether a line names a step or an epoch, the step). `word`: see `pairs.head`."""
         valued = valued or any(one.alone for one in said)
-        ranked = sorted((one for one in said if one.alone or valued), key=lambda one: (one.rank, "step" not in one.word))
+        usual = self._word if self._standing.moved else ""  # Caffe's `Iteration 5000, step = 1` counts its learning rates
+        ranked = [one for one in said if one.alone or valued]
+        ranked.sort(key=lambda one: (one.rank, one.word != usual, "step" not in one.word))
         if not ranked:
             return False, None
         epoch = next((one for one in ranked if one.rank == EPOCH), None)
@@ -105,18 +107,18 @@ class StandingStep:
 
     def __init__(self) -> None:
         self._only: Optional[int] = None  # the only step that was named
-        self._moved = False
+        self.moved = False  # whether another one was
         self._epoch = -1  # the last one, on a line without a step
         self._passed = 0  # epochs since the step was named
 
     @property
     def stands(self) -> bool:
         """Whether the step is none."""
-        return not self._moved and self._passed >= _EPOCHS_PASSED
+        return not self.moved and self._passed >= _EPOCHS_PASSED
 
     def step(self, count: int) -> None:
         """A line named a step."""
-        self._moved = self._moved or self._only not in (None, count)
+        self.moved = self.moved or self._only not in (None, count)
         self._only = count
 
     def epoch(self, count: int) -> None:

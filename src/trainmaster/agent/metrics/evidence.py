@@ -1,7 +1,8 @@
 """Collects what shows whether the program went on from its checkpoint: its first steps, its losses, and the SDK's word.
 
 The server judges it (`recovery.resumption`). What the user named counts as a loss: the primary metric, and the groups of the
-pattern. Of several ranks, the lowest one that shows a step counts, because ranks are read one after the other.
+pattern. Of several ranks, the lowest one that shows a step counts, because ranks are read one after the other. The first time
+that has passed tells lines that are printed again, as Chainer prints its whole table after a restart, from those of new work.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
+CLOCKS = ("elapsed_time", "elapsed", "wall_time", "walltime", "total_time")  # as `model.progress.CLOCKS`
 _HEAD = 3  # steps
 _LOSSES = 4
 _VALUE_MAX = 1e15
@@ -58,8 +60,10 @@ class Evidence:
                 self._rank = rank
             self._step(step)
         for name, value in values.items():
-            if ("loss" in name.lower() or name in self._named) and math.isfinite(value) and abs(value) < _VALUE_MAX:
-                if name not in self._first_losses and len(self._first_losses) < _LOSSES:
+            lowered = name.lower()
+            passed = lowered in CLOCKS and name not in self._named
+            if ("loss" in lowered or name in self._named or passed) and math.isfinite(value) and abs(value) < _VALUE_MAX:
+                if name not in self._first_losses and len(self._first_losses) < _LOSSES + passed:
                     self._first_losses = {**self._first_losses, name: value}
                 if name in self._first_losses:
                     self._last_losses[name] = value

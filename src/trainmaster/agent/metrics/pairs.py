@@ -37,7 +37,7 @@ _STEP = re.compile(  # of a text in lower case: far faster than re.IGNORECASE
     r"(?:[:=#] {0,2})?(?:[\[(] {0,2})?"
     r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})"
     r"(?![\d%A-Za-z_]|[.,]\d|:\d\d|-\d|(?:-step=\d{1,15})?(?:-v\d{1,9})?\.[A-Za-z]"  # also not in epoch=3-step=320.ckpt
-    r"| of (?:the|an?|our|this) )"  # and not in prose
+    r"| of (?:the|an?|our|this) | to \d)"  # and not in prose: epoch 6 to 15
     r"(?: ?(?:/|of) ?(\d{1,15}))?",
 )
 _POSITION = re.compile(  # in an epoch: `[640/60000 (1%)]`, `[0][ 10/5005]`, `1 | 200/2983 batches`, `1/9 ━━━━ 469/938 0:00:05`
@@ -103,6 +103,7 @@ _HEAD = re.compile(
 _HEADS = {
     "saving dict": "eval", "testing": "test", "validate": "val", "validating": "val", "evaluate": "eval", "evaluating": "eval",
 }  # fmt: skip
+_COMPARED = ("cur metric,", "current metric,")  # PaddleOCR: with the best one, and the training names an `acc` of its own
 _QUALIFIED = re.compile(r"(?:test|val|eval|dev)", re.IGNORECASE)
 _OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:\(?(?:of|on|for|over) [^:=]{1,100}|\d{1,12})[:=] {0,2}")
 _OPERATORS = ("*", "/", "+", "<", ">", "=")
@@ -179,7 +180,7 @@ def head(text: str) -> str:
     """`test`, `val` or another word that a line begins with and that belongs to all its values; "" if there is none."""
     match = _HEAD.search(text, 0, _HEAD_MAX)
     if match is None:
-        return ""
+        return "eval" if text.startswith(_COMPARED) else ""
     word = match[1].lower()
     return _HEADS.get(word, word)
 

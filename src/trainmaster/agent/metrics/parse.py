@@ -159,7 +159,7 @@ class Parser:
             if found is not None:
                 return self._object(found, "")
         lowered = line[:LINE_MAX].lower()
-        self._headings.next(line)
+        self._headings.next(stripped)
         open_ = self._rows.open or self._columns.open or self._headings.open or stripped[:1] == b"|"
         open_ = open_ or (self._numbered and b" = " in line)
         if not (open_ or any(hint in lowered for hint in _HINTS)):
@@ -224,7 +224,8 @@ class Parser:
             self.rule = "Keras bar"
             values = {pair.name: pair.value for pair in pairs(body) if not pair.spaced}
             return (None, values) if values else None
-        return self._round(body) or self._plain(body.removeprefix("# "), text.startswith("  "))
+        listed = body.startswith("# ") and self._headings.commented and not self._progress_seen
+        return self._round(body) or self._plain(body.removeprefix("# "), listed or text.startswith("  "))
 
     def _object(self, found: Optional[objects.Object], before: str) -> Found:
         """What an object says. `before`: the text before it, which may name the step."""
@@ -265,6 +266,8 @@ class Parser:
         for pair in pairs(f"{bar.description} "):
             if said or (pair.measured and pair.stands_alone):
                 values.setdefault(pair.name, pair.value)
+        if self._positions.stale(bar, values):
+            return None
         if bar.at == 0:
             values = {name: value for name, value in values.items() if value != 0.0}  # drawn before anything was measured
         at = self._positions.of(bar, values) if bar.at >= 0 else bar.at

@@ -195,6 +195,12 @@ class Headings:
         self._validates = False  # `Validating` was the last heading, and the next bar that begins is of it
         self._of_word = False  # the last bar is
         self._object = ""  # what an object on the next line belongs to
+        self._comments = 0  # lines in a row that begin with `# `
+
+    @property
+    def commented(self) -> bool:
+        """Whether the line is one of several comments: `# batch size: 100`, then `# epoch: 20`."""
+        return self._comments > 1
 
     @property
     def open(self) -> bool:
@@ -203,6 +209,7 @@ class Headings:
 
     def next(self, line: bytes) -> None:
         """A line comes that is no object."""
+        self._comments = self._comments + 1 if line.startswith(b"# ") else 0
         self._left -= self._left > 0
         end = line.rstrip()[-_BEFORE_OBJECT_MAX:].split(b" ")[-1]
         self._object = _BEFORE_OBJECT.get(end, "")
