@@ -23,6 +23,7 @@ from trainmaster.model.progress import HEAD, Progress
 _LOW, _ON = 0.1, 0.5  # shares of the way from the first steps to the checkpoint: at most, to begin again; at least, to go on
 _ON_ALONE = 0.9  # likewise, if the first steps are not known
 _BETWEEN = 0.3  # neither
+_BEYOND = 2  # times the step of the checkpoint: no step follows it, unless the first steps are known
 _FAR, _SAME = 0.5, 0.1  # it had at least halved, and is within this share of that difference: no noise
 _APART, _NEAR = 0.1, 0.25  # losses tell something if they differ by so much; near means within this share of the difference
 
@@ -181,6 +182,8 @@ def _by_steps(attempt: Attempt, begun: Progress, reached: Sequence[int]) -> _Sig
     shares = _shares(shown.steps, begun.steps, reached)
     if not shares:
         return _Sign(None, first)
+    if not begun.steps and shown.steps[0] > _BEYOND * max(reached):
+        return _Sign(None, first)  # nothing was read on the way: the output may count something else, and only at its end
     back = {} if shown.fell_to is None else _shares((shown.fell_to,), begun.steps, reached)
     fell = shown.fell_to is not None and all(share <= _LOW for share in back.values())
     moved = len(shown.steps) > 1 or any(shown.steps[0] > step for step in reached)  # one may only be named: "loads step 120"

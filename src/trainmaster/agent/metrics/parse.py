@@ -66,6 +66,7 @@ _PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val
 _COLLECTION = re.compile(r"collection=([\w/.-]{1,60}) {1,2}")  # of CLU
 _TRIAL = re.compile(rf"Trial (\d{{1,9}}) finished with value: ({NUMBER})(?=[ .])")  # of Optuna
 _PARAMETERS = ("parameters:", "params:", "hyperparameters:", "config:")
+_BEGUN = re.compile(r"\b0{1,2}:00(?::00)?(?![:.\d])")  # the time that has passed, in a bar: Elapsed Time: 0:00:00
 _BEST_FOLLOWS = re.compile(r"best (?:iteration|epoch|step)(?: is)?:? {0,2}$", re.IGNORECASE)
 
 
@@ -327,6 +328,8 @@ class Parser:
             if any(one.rank == EPOCH for one in said):
                 self._headings.word = ""
             self._headings.step(step is not None and not values)
+            if not any(values.values()) and any(one.count == 0 and one.rank != EPOCH for one in said) and _BEGUN.search(body):
+                values = {}  # drawn before anything was measured
             return (step, values) if values or step is not None else None
         self.rule = "names of measured values"
         of_training = any(pair.name.lower().startswith("train") for pair in given)
