@@ -388,17 +388,3 @@ def test_what_is_drawn_before_anything_was_measured_is_no_value() -> None:
     )
     read = [(4, {}), (4, {"validation_Loss": 0.0}), (4, {"Loss": 2.3, "Acc": 0.0})]
     assert [Parser().parse(line) for line in lines] == read
-
-
-def test_a_table_that_is_drawn_again_says_nothing_new() -> None:
-    """Seen of nerfstudio: its last rows stand below each new one again, and steps were said to have fallen back."""
-    head = b"Step (% Done)       Train Iter (time)    ETA (time)           Train Rays / Sec"
-    rows = [
-        b"90 (9.00%)          40.643 ms            36 s, 578.679 ms",  # which column is blank is not known
-        b"100 (10.00%)        36.081 ms            32 s, 112.408 ms     117.66 K",
-        b"110 (11.00%)        36.081 ms            967.723 ms           nan",
-    ]
-    parser = Parser()
-    read = [parser.parse(line) for line in (head, rows[0], head, *rows[:2], head, *rows)]
-    assert [one for one in read if one is not None] == [(90, {}), (100, {"Train_Rays/Sec": 117660.0}), (110, {})]
-    assert Parser().parse(rows[1]) is None
