@@ -143,6 +143,8 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
         word = Word.UNKNOWN if against else Word.SEEN
     elif against:
         word = Word.UNKNOWN if saved.text and saved.speaks is None else Word.AGAINST
+        if word is Word.AGAINST and steps.speaks is None:
+            told = tuple(text for text in told if text != steps.text)  # which says nothing, and nothing against it
     elif not shown.steps:
         told = (*told, _silent(attempt))
     return Evidence(word, told, loss_anew=bool(loss.text) and not loss.speaks)
