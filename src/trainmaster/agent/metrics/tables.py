@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _ROWS_MAX = 300
 _HEADER_MAX = 600  # characters
 _LINES_WITHOUT_ROW = 30  # after so many, a header no longer counts
-_RULE = "-=─━+|┼┬┴├┤┌┐└┘ "  # of which the line around a table is made
+_RULE = "-=─━+|┼┬┴├┤┌┐└┘┏┳┓┡╇┩ "  # of which the line around a table is made
+_OF_TESTS = ("Test metric", "Validate metric")
 _GAP = re.compile(r"  |[|,;]")
 _FIELDS = re.compile(r"[ |,;]+")
 _FIELD = re.compile(r"[^ |,;]+")
@@ -70,11 +71,12 @@ class Rows:
     def __init__(self) -> None:
         self._values: dict[str, float] = {}
         self._section = ""
+        self._measured = False  # Lightning's table of a test: its values belong to no step
 
     @property
     def open(self) -> bool:
         """Whether a table has begun."""
-        return bool(self._values)
+        return bool(self._values) or self._measured
 
     def feed(self, text: str) -> tuple[bool, Found]:
         """(whether the line belongs to a table, what a table that ends here says)."""
@@ -82,13 +84,16 @@ class Rows:
         if len(cells) == 4 and not cells[0] and not cells[3]:
             self._row(cells[1], cells[2].strip())
             return True, None
+        is_rule = len(text) >= 5 and not text.strip(_RULE)
+        measured, self._measured = self._measured, self._measured and is_rule and not self._values
         if not self._values:
             return False, None
         values, self._values, self._section = self._values, {}, ""
-        return (False, None) if text.strip(_RULE) or len(text) < 5 else (True, _with_step(values))
+        return (False, None) if not is_rule else (True, (None, values) if measured else _with_step(values))
 
     def _row(self, cell: str, text: str) -> None:
         name = cell.strip()
+        self._measured = self._measured or (name in _OF_TESTS and text.startswith("DataLoader"))
         if not text:
             self._section = name if name.endswith("/") else ""
         elif _NUMBER.match(text) and name and len(self._values) < _ROWS_MAX:
