@@ -182,6 +182,9 @@ def test_an_attempt_without_a_checkpoint_may_go_on_by_itself(again: Attempt, exp
         ([first(EVERY)], ()),
         ([first(EVERY), attempt(2, Progress(EVERY, 30))], ((2, 1),)),  # from the beginning
         ([first(EVERY), attempt(2, None)], ()),
+        # DeepSpeech, given none, loads its own last checkpoint and counts epochs from 0: its work was called obsolete.
+        ([first(EVERY), attempt(2, losses(EVERY, 0.35))], ()),
+        ([first(EVERY), attempt(2, losses(EVERY, 2.2))], ((2, 1),)),
         # "Epoch 6/10", then "step 5100": the first line names the epoch.
         ([first((1, 100, 200), 5300), given(Progress((6, 5100, 5200), 5300), 5000, None)], ((2, 5100),)),
         ([first((1, 100, 200), 5300), given(Progress((6, 5100, 5200), 5300, fell_to=5050), 5000, None)], ((2, 5050),)),

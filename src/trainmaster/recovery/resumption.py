@@ -84,6 +84,8 @@ def lost_work(attempts: Sequence[Attempt]) -> tuple[tuple[int, int], ...]:
         shown, at = progress_of(attempt), attempt.given or Progress()
         reached = _reached(before.last_step) if attempt.restored is None else _reached(attempt.resumed_from_step, at.last_step)
         sign = _by_steps(attempt, begun, reached)
+        if attempt.restored is None and sign.speaks is False and _by_loss(shown, begun, before).speaks:
+            sign = _NO_SIGN  # it found weights of its own, and counts its epochs from 0
         again = sign.speaks is False and (attempt.restored is None or seen[attempt.number].word is Word.AGAINST)
         began = sign.begin if again or sign.speaks is not False else None
         if attempt.restored is None and not reached and len(shown.steps) > 1 and shown.fell_to is None:
