@@ -59,7 +59,9 @@ _BEFORE_OBJECT_MAX = 12  # bytes
 _LABEL = re.compile(r"[A-Za-z][\w./-]{0,80}\Z")  # of an evaluation: OLMo's `piqa`
 
 _DONE = re.compile(r"(step|iter|iteration|epoch) \(% ?done\)(?: {2}|\Z)", re.IGNORECASE)
-_DONE_ROW = re.compile(r"(\d{1,15}) \(\d{1,3}(?:\.\d{1,4})?%\)(?: {2}|\Z)")
+_DONE_ROW = re.compile(r"(\d{1,15}) \((\d{1,4}(?:\.\d{1,4})?)%\)(?: {2}|\Z)")
+_TIME = re.compile(r"\d{1,9}(?:\.\d{1,6})? (?:ms|[smhd])(?:[ ,]|\Z)")
+_ROUNDED = 0.02  # how far the totals of two rows may be apart, whose shares are rounded
 _SCALED = re.compile(rf"({NUMBER}) ?([KMBTP]?)\Z")
 _SCALES = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12, "P": 15}
 _DRAWN_MAX = 100  # rows that are known again
@@ -106,7 +108,8 @@ class Progressing:
     """A table of how much is done: `Step (% Done)  Train Rays / Sec`, and below it `10 (1.11%)  117.66 K` (nerfstudio).
 
     Its last rows are drawn again below each new one. Columns of other values than numbers, such as times, are left out, and a
-    row without one of the columns has only its step: which of them is blank is not known.
+    row without one of the columns has only its step: which of them is blank is not known. So has each row where no header is
+    printed, as after a resume: two rows with a time, which agree on the total, show that there is a table.
     """
 
     def __init__(self) -> None:
@@ -114,11 +117,20 @@ class Progressing:
         self._word = ""  # of the first column
         self._drawn: dict[str, None] = {}  # rows, in their order
         self._lines = 0  # without a row, since the last one
+        self._before = (0, 0.0)  # the step of a row without a header, and its total
 
     @property
     def open(self) -> bool:
         """Whether a header was seen."""
         return bool(self._word)
+
+    def _begins(self, row: re.Match[str], rest: str) -> bool:
+        """Whether a row without a header and one before it agree on the total."""
+        step, share = int(row[1]), float(row[2])
+        if not share or _TIME.match(rest) is None:
+            return False
+        (before, total), self._before = self._before, (step, step / share)
+        return step > before > 0 and abs(step / share - total) <= _ROUNDED * total
 
     @property
     def counts_epochs(self) -> bool:
@@ -133,8 +145,10 @@ class Progressing:
             cells = [name.strip() for name in text[header.end() :].split("  ") if name.strip()]
             self._names = [name.replace(" / ", "/").replace(" ", "_") for name in cells]
             return True, None
-        row = _DONE_ROW.match(text) if self._word else None
-        if row is None:
+        row = _DONE_ROW.match(text)
+        if row is not None and not self._word and self._begins(row, text[row.end() :]):
+            self._word, self._names = "step", []
+        if row is None or not self._word:
             self._lines += 1
             self._word = self._word if self._lines <= _LINES_WITHOUT_ROW else ""
             return False, None
