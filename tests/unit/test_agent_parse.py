@@ -397,3 +397,14 @@ def test_of_an_evaluation_the_mean_over_its_batches_is_read() -> None:
     line = "{}: [  48/48]  Time: 0.121 (0.127)  Loss:   1.855 ( 1.820)  Acc@1:  28.125 ( 31.250)"
     assert read(line.format("Test"))[0][1] == {"test_Time": 0.127, "test_Loss": 1.82, "test_Acc@1": 31.25}
     assert read("Test: loss 0.5 (0.25), 12 (3)")[0][1]["test_loss"] == 0.5  # not of a meter
+
+
+def test_what_is_drawn_before_anything_was_measured_is_no_value() -> None:
+    """Seen of DeepSpeech: after a restart its first loss was 0, as at the beginning. A measured 0 at step 0 stays one."""
+    lines = (
+        b"Epoch 4 | Validation | Elapsed Time: 0:00:00 | Steps: 0 | Loss: 0.000000 | Dataset: dev.csv",
+        b"Epoch 4 | Validation | Elapsed Time: 0:00:00 | Steps: 1 | Loss: 0.000000 | Dataset: dev.csv",
+        b"Epoch 4 | Elapsed Time: 0:00:00 | Steps: 0 | Loss: 2.300000 | Acc: 0.0",
+    )
+    read = [(4, {}), (4, {"validation_Loss": 0.0}), (4, {"Loss": 2.3, "Acc": 0.0})]
+    assert [Parser().parse(line) for line in lines] == read

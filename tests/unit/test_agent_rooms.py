@@ -76,7 +76,7 @@ def test_a_plain_program_is_not_told_that_it_is_distributed(tmp_path: Path) -> N
     shared = {
         "PATH": "/bin", "RANK": "7", "CUDA_VISIBLE_DEVICES": "3", "TRAINMASTER_JOB": "digits-1", "TRAINMASTER_ATTEMPT": "1",
         "TRAINMASTER_KEY": "digits-1.1/n0", "TRAINMASTER_CHECKPOINT_DIR": "/a/checkpoints", "TRAINMASTER_PARAMS": "{}",
-        "TRAINMASTER_NODES": "1", "TRAINMASTER_NODE_RANK": "0", **threads(1),
+        "TRAINMASTER_NODES": "1", "TRAINMASTER_NODE_RANK": "0", "PWD": orders["work"], **threads(1),
     }  # fmt: skip
     own = {"TORCHELASTIC_ERROR_FILE": "/a/rank0.error.json", "TRAINMASTER_SDK": "/a/rank0.sdk"}
     assert environment(orders, 0) == {**shared, **own}
@@ -104,7 +104,15 @@ def test_the_environment_of_a_gang_is_as_torchrun_sets_it(tmp_path: Path) -> Non
         **threads(3), "TRAINMASTER_JOB": "digits-1", "TRAINMASTER_ATTEMPT": "4",
         "TRAINMASTER_NODES": "3", "TRAINMASTER_NODE_RANK": "1", "TRAINMASTER_KEY": "digits-1.4/n1",
         "TRAINMASTER_CHECKPOINT_DIR": "/a/checkpoints", "TRAINMASTER_SDK": "/a/rank3.sdk", "TRAINMASTER_PARAMS": '{"lr": 0.1}',
+        "PWD": orders["work"],
     }  # fmt: skip
+
+
+def test_the_directory_of_the_start_is_named_as_by_a_shell(tmp_path: Path) -> None:
+    """Seen of SchNetPack, whose own configuration reads `${oc.env:PWD}`. What the person gives wins."""
+    orders = launch(tmp_path)
+    named = environment({**orders, "environment": {"PWD": "/elsewhere"}}, 0)
+    assert (environment(orders, 0)["PWD"], named["PWD"]) == (orders["work"], "/elsewhere")
 
 
 @pytest.mark.parametrize(

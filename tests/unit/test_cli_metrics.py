@@ -71,6 +71,16 @@ def test_a_pattern_is_suggested_for_lines_that_are_not_read(capsys: pytest.Captu
     assert read == [(n, {"quality": 0.5 + n / 8, "of": n + 1.5}) for n in range(3)]
 
 
+def test_a_setting_that_each_attempt_prints_is_not_suggested(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen of SchNetPack: of two attempts, `loss_weight` of the printed configuration was advised as a metric."""
+    attempt = "│   loss_weight: 0.01\n│   loss_weight: 0.99\n`Trainer(limit_train_batches=1.0)` was configured\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((2 * attempt).encode())))
+    assert run(["metrics", "try", "-"]) == 0
+    assert "loss_weight" not in capsys.readouterr().err
+
+
 def test_standard_input_a_pattern_and_json(log: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
     assert run(["metrics", "try", "-", "--json", "--only", "--pattern", r"(?P<workers>\d+) workers, ratio (?P<ratio>\S+)"]) == 0

@@ -43,7 +43,10 @@ def test_removed_points_are_not_told_as_never_read(tm: Tm) -> None:
     assert tm({**detail("metrics"), **none}, "metrics", "digits-14")[1] == (
         "the points of digits-14's curves were removed to free space; the last values: tm show digits-14\n"
     )
-    assert tm({**detail(), **none}, "metrics", "digits-14")[1] == "no metric is recorded\n", "they may have been lost since"
+    assert tm({**detail(), **none}, "metrics", "digits-14")[1] == (
+        "no metric is recorded\n"
+        "to see what is read from its output, and get a pattern that reads more: tm logs digits-14 --rank 0 | tm metrics try -\n"
+    ), "they may have been lost since"
 
 
 def test_the_lowest_and_highest_value_may_be_infinite(tm: Tm) -> None:

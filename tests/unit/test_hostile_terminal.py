@@ -77,6 +77,17 @@ def test_a_job_with_ten_thousand_metrics_is_shown_on_a_screen() -> None:
     assert any("9976 more: tm show" in line for line in [" ".join(lines)])
 
 
+@pytest.mark.parametrize(
+    ("runs", "saved", "told"), [([25.0], False, False), ([25.0], True, True), ([25.0, 25.0], False, True), ([31.0], False, True)]
+)
+def test_that_no_metric_is_read_is_said_of_short_runs_too(runs: list[float], saved: bool, told: bool) -> None:
+    """Seen of a job of 50 s with two attempts, and of one that had saved checkpoints: nothing was said."""
+    attempts = [{**DETAIL["attempts"][0], "ended_s": 1001.0 + ran_s} for ran_s in runs]
+    job = {**DETAIL, "metrics": {}, "attempts": attempts, "checkpoints": DETAIL["checkpoints"] if saved else []}
+    lines = show.body(job, 1e9, (None, [], None), (80, True))
+    assert any(line.startswith("Metrics: none was read") for line in lines) is told
+
+
 def test_a_metric_without_steps_has_none_on_the_screen() -> None:
     """`Metric final_loss: 0.4427 at step 0` was said of a program that has no step."""
     series = ("loss", [(0.0, 2.0), (1.0, 0.5), (2.0, 0.75)], {"step": 1, "value": 0.5})
@@ -94,7 +105,8 @@ def test_a_run_without_metrics_is_told_how_to_get_them() -> None:
 
     def hinted(found: dict[str, Any], started_s: float | None, ended_s: float | None) -> bool:
         attempt = {**DETAIL["attempts"][-1], "started_s": started_s, "ended_s": ended_s}
-        lines = show.body({**DETAIL, "metrics": found, "attempts": [attempt]}, 1e9, (None, [], None), (80, True))
+        job = {**DETAIL, "metrics": found, "attempts": [attempt], "checkpoints": []}
+        lines = show.body(job, 1e9, (None, [], None), (80, True))
         return hint in " ".join(" ".join(lines).split())
 
     cases = ({}, 1e9 - 31, None), ({}, 1e9 - 29, None), ({}, 1e9 - 90, 1e9 - 50), ({}, None, None), (metrics(1), 1e9 - 90, None)

@@ -139,3 +139,9 @@ def test_a_suggested_pattern_matches_no_line_that_is_read_already() -> None:
     assert suggested("Validation bpb: 0.93") == r"bpb:\s*(?P<bpb>[-+.\deE]+|nan|NaN|inf|Inf)"
     assert suggested("Validation bpb: 0.93", read=read) == r"Validation\s+bpb:\s*(?P<bpb>[-+.\deE]+|nan|NaN|inf|Inf)"
     assert suggested("bpb: 0.93", read=read) is None
+
+
+def test_the_unit_of_a_time_is_not_the_name_of_the_next_number() -> None:
+    """Seen of nerfstudio: the rays per second were called `ms`."""
+    pattern = suggested("took 24.439 ms  128.04 K", ["took 18.595 ms  127.73 K"])
+    assert pattern == r"took\s+\S+\s+ms\s+(?P<value_1>[-+.\deE]+|nan|NaN|inf|Inf)"

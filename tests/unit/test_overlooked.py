@@ -260,6 +260,13 @@ def advised(root: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, names: tu
     return text
 
 
+def test_how_the_data_is_split_is_no_checkpoint(tmp_path: Path) -> None:
+    """Seen of SchNetPack, which failed before its first checkpoint: `--checkpoint runs/two/split.npz` was advised."""
+    for name in ("runs/two/split.npz", "runs/two/best_split-ckpt.npz", "runs/two/splitter.npz"):
+        write(tmp_path / "work" / name, zipped())
+    assert found(launch(tmp_path)) == ["runs/two/best_split-ckpt.npz", "runs/two/splitter.npz"]
+
+
 def test_files_of_one_step_that_are_each_a_checkpoint_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A TensorFlow estimator writes three files for each step: a restart would be given one of them."""
     it, progress = begun(tmp_path, checkpoint_path="out/model.ckpt-*")
@@ -351,15 +358,24 @@ def test_a_pattern_that_matches_a_fixed_name_and_others_is_told(tmp_path: Path, 
             "out/*_state_e{step}_b0.th", [2, 2],
         ),
         (("5-model.bin", "5-optimizer.bin", "10-model.bin", "10-optimizer.bin"), "out/{step}-*.bin", [2, 2]),
+        (
+            (*(f"train-{step}.{end}" for step in (40, 80) for end in ("data-00000-of-00001", "index", "meta")), "train-120.index"),
+            "out/train-{step}.*", [3, 3, 1],
+        ),
+        (("train-40.data-00000-of-00001", "train-40.index", "train-40.meta"), "out/train-{step}.*", [3]),
     ],
-    ids=["VITS", "AllenNLP", "number first"],
+    ids=["VITS", "AllenNLP", "number first", "TensorFlow", "TensorFlow, first"],
 )  # fmt: skip
 def test_files_of_different_names_with_the_same_numbers_are_one_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], pattern: str, sizes: list[int]
 ) -> None:
-    """VITS deletes none of them: with its directory as the checkpoint, each commit would copy all."""
+    """VITS deletes none of them: with its directory as the checkpoint, each commit would copy all.
+
+    The directory of DeepSpeech changes with each epoch: it was advised, never stored, and all of it set aside by a restart.
+    """
     suffix = names[0].rpartition(".")[2]
-    text = advised(tmp_path, monkeypatch, f"out/*.{suffix}", tuple(f"out/{name}" for name in names))
+    wanted = "out/train-*" if names[0].startswith("train") else f"out/*.{suffix}"
+    text = advised(tmp_path, monkeypatch, wanted, tuple(f"out/{name}" for name in names))
     assert text.endswith(f"; if those of the same number belong together, write --checkpoint '{pattern}'")
     assert [len(one.roots) for one in candidates(Glob(pattern, str(tmp_path / "work")))] == sizes
 

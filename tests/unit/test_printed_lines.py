@@ -184,3 +184,27 @@ def test_counters_in_the_texts_of_an_object_are_counted_over_epochs() -> None:
 )
 def test_lines_that_hid_their_step_or_values(line: str, read: tuple[int | None, dict[str, float]]) -> None:
     assert str(Parser().parse(line.encode())) == str(read)
+
+
+def test_a_table_that_is_drawn_again_says_nothing_new() -> None:
+    """Seen of nerfstudio: its last rows stand below each new one again, and steps were said to have fallen back."""
+    head = b"Step (% Done)       Train Iter (time)    ETA (time)           Train Rays / Sec"
+    rows = [
+        b"90 (9.00%)          40.643 ms            36 s, 578.679 ms",  # which column is blank is not known
+        b"100 (10.00%)        36.081 ms            32 s, 112.408 ms     117.66 K",
+        b"110 (11.00%)        36.081 ms            967.723 ms           nan",
+    ]
+    parser = Parser()
+    read = [parser.parse(line) for line in (head, rows[0], head, *rows[:2], head, *rows)]
+    assert [one for one in read if one is not None] == [(90, {}), (100, {"Train_Rays/Sec": 117660.0}), (110, {})]
+    assert Parser().parse(rows[1]) is None
+
+
+def test_a_table_of_progress_needs_no_header() -> None:
+    """nerfstudio prints it in its first ten steps only, so not after a resume: nothing was known of that."""
+    rows = (b"810 (90.00%)        33.1 ms   2 s, 979.000 ms  120.00 K", b"820 (91.11%)  33 ms  967 ms  119.00 K", b"899 (99.89%)")
+    parser = Parser()
+    assert [parser.parse(row) for row in rows] == [None, (820, {}), (899, {})]
+    for other in (b"820 (91.11%)  functions", b"820 (12.00%)  33 ms", b"810 (90.00%)  33 ms", b"800 (88.89%)  33 ms"):
+        parser = Parser()
+        assert [parser.parse(rows[0]), parser.parse(other)] == [None, None]

@@ -32,7 +32,7 @@ def given(shown: Progress | None, step: int | None = 50, at: Progress | None = A
     return attempt(2, shown, over, restored="c1", resumed_from_step=step, given=at, **more)
 
 
-def first(steps: tuple[int, ...], last: int = 55, **more: object) -> Attempt:
+def first(steps: tuple[int, ...], last: int | None = 55, **more: object) -> Attempt:
     return attempt(1, Progress(steps, last, first={"loss": 2.3}, last={"loss": 0.3}, **more))  # type: ignore[arg-type]
 
 
@@ -111,6 +111,12 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         (first(EVERY), given(None, saved_step=10, resumed_about=True), UNKNOWN, ["it ended before a step of it was read"]),
         (first(EVERY), given(Progress((51, 52), 60), saved_step=0), SEEN,  # it numbers the files of each attempt
          ["its first step was 51", "it saved a checkpoint of the lower step 0"]),
+        # Lightning's bar of rich is printed once, at the end: its step, of `epoch=18.ckpt`, says nothing (seen of SchNetPack).
+        (first((), None), given(Progress((176,), 176), 18, Progress(), saved_step=0), AGAINST,
+         ["it saved a checkpoint of the lower step 0"]),
+        (first((), None), given(Progress((960,), 960), 22, Progress(), saved_step=23), UNKNOWN,
+         ["its first step was 960", "its first stored checkpoint is of step 23"]),
+        (first((), None), given(Progress((51, 52), 60), 50, Progress()), SEEN, ["its first step was 51"]),
         (first(EVERY), given(losses((), 0.34), saved_step=0), UNKNOWN,
          ["it saved a checkpoint of the lower step 0", "its first loss, 0.34, is near the 0.33 of the checkpoint"]),
         # The SDK.
@@ -176,6 +182,9 @@ def test_an_attempt_without_a_checkpoint_may_go_on_by_itself(again: Attempt, exp
         ([first(EVERY)], ()),
         ([first(EVERY), attempt(2, Progress(EVERY, 30))], ((2, 1),)),  # from the beginning
         ([first(EVERY), attempt(2, None)], ()),
+        # DeepSpeech, given none, loads its own last checkpoint and counts epochs from 0: its work was called obsolete.
+        ([first(EVERY), attempt(2, losses(EVERY, 0.35))], ()),
+        ([first(EVERY), attempt(2, losses(EVERY, 2.2))], ((2, 1),)),
         # "Epoch 6/10", then "step 5100": the first line names the epoch.
         ([first((1, 100, 200), 5300), given(Progress((6, 5100, 5200), 5300), 5000, None)], ((2, 5100),)),
         ([first((1, 100, 200), 5300), given(Progress((6, 5100, 5200), 5300, fell_to=5050), 5000, None)], ((2, 5050),)),

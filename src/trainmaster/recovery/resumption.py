@@ -24,6 +24,7 @@ from trainmaster.model.progress import CLOCKS, HEAD, Progress
 _LOW, _ON = 0.1, 0.5  # shares of the way from the first steps to the checkpoint: at most, to begin again; at least, to go on
 _ON_ALONE = 0.9  # likewise, if the first steps are not known
 _BETWEEN = 0.3  # neither
+_BEYOND = 2  # times the step of the checkpoint: no step follows it, unless the first steps are known
 _FAR, _SAME = 0.5, 0.1  # it had at least halved, and is within this share of that difference: no noise
 _APART, _NEAR = 0.1, 0.25  # losses tell something if they differ by so much; near means within this share of the difference
 
@@ -84,6 +85,8 @@ def lost_work(attempts: Sequence[Attempt]) -> tuple[tuple[int, int], ...]:
         shown, at = progress_of(attempt), attempt.given or Progress()
         reached = _reached(before.last_step) if attempt.restored is None else _reached(attempt.resumed_from_step, at.last_step)
         sign = _by_steps(attempt, begun, reached)
+        if attempt.restored is None and sign.speaks is False and _by_loss(shown, begun, before).speaks:
+            sign = _NO_SIGN  # it found weights of its own, and counts its epochs from 0
         again = sign.speaks is False and (attempt.restored is None or seen[attempt.number].word is Word.AGAINST)
         began = sign.begin if again or sign.speaks is not False else None
         if attempt.restored is None and not reached and len(shown.steps) > 1 and shown.fell_to is None:
@@ -146,6 +149,8 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
         word = Word.UNKNOWN if against else Word.SEEN
     elif against:
         word = Word.UNKNOWN if saved.text and saved.speaks is None else Word.AGAINST
+        if word is Word.AGAINST and steps.speaks is None:
+            told = tuple(text for text in told if text != steps.text)  # which says nothing, and nothing against it
     elif not shown.steps:
         told = (*told, _silent(attempt))
     return Evidence(word, told, loss_anew=bool(loss.text) and not loss.speaks and not again.text)
@@ -185,6 +190,8 @@ def _by_steps(attempt: Attempt, begun: Progress, reached: Sequence[int]) -> _Sig
     shares = _shares(shown.steps, begun.steps, reached)
     if not shares:
         return _Sign(None, first)
+    if not begun.steps and shown.steps[0] > _BEYOND * max(reached):
+        return _Sign(None, first)  # nothing was read on the way: the output may count something else, and only at its end
     back = {} if shown.fell_to is None else _shares((shown.fell_to,), begun.steps, reached)
     fell = shown.fell_to is not None and all(share <= _LOW for share in back.values())
     moved = len(shown.steps) > 1 or any(shown.steps[0] > step for step in reached)  # one may only be named: "loads step 120"

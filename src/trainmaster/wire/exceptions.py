@@ -35,6 +35,7 @@ _THREAD = ("Exception in thread", "future: <", "handle: <")  # the last two: of 
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _TRACKERS = ("wandb: ", "COMET ")  # their summaries name steps after the end, and their last lines are no reason of it
 _HYDRA_BEGIN, _HYDRA_END = "Error executing job with overrides", "Set the environment variable HYDRA_FULL_ERROR=1"
+_WARNED = re.compile(r"\S{1,300}:\d{1,9}: \w{0,60}Warning: | {1,8}warnings\.warn\(")  # as Python prints a warning
 _LAUNCHERS = frozenset(("ChildFailedError", "ProcessRaisedException", "ProcessExitedException"))
 _CALLED = "CalledProcessError"  # of `accelerate launch`, if the command is a Python; else the program's own
 _NEAR = 4  # lines in which the message of an error follows
@@ -172,12 +173,15 @@ def _short(found: str, after: List[str]) -> str:
 
 
 def _hydra(texts: List[str]) -> Optional[str]:
-    """The message of an error of Hydra's own, which it prints without a traceback: the first line of the paragraph."""
+    """The message of an error of Hydra's own, which it prints without a traceback.
+
+    It is the first line of the paragraph, below the warnings in it.
+    """
     if not texts or not texts[-1].startswith(_HYDRA_END):
         return None
     found = None
     for text in reversed(texts[:-1]):
-        if text.startswith(_HYDRA_BEGIN) or (not text and found is not None):
+        if text.startswith(_HYDRA_BEGIN) or _WARNED.match(text) or (not text and found is not None):
             break
         found = text or found
     return found

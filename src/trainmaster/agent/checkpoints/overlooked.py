@@ -39,6 +39,9 @@ _NAMED_MAX, _NAME_MAX, _PATTERN_MAX = 3, 60, 120  # files shown, characters of a
 _SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "wandb", "mlruns"))
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"ckpt|checkpoint", re.IGNORECASE)
+_DATA = re.compile(  # what programs save beside checkpoints in the same formats: SchNetPack's split.npz
+    r"(?:\A|[_. -])(?:splits?|dataset|stats|statistics|indices|predictions?)(?:[_. -]|\Z)", re.IGNORECASE
+)
 _ANEW = re.compile(r"(?:version|run|exp|trial|try|train)[-_]?\d+\Z|\d{4}|\d\d-\d\d-\d\d", re.IGNORECASE)
 _STEPPED = re.compile(r"(?:ckpt|checkpoint|step|epoch|iter|iteration)[-_=]?\d+\Z", re.IGNORECASE)
 
@@ -60,6 +63,8 @@ def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, li
         if found is None or len(pattern) > _PATTERN_MAX or not Glob(pattern, work).owns(names[0]):
             continue
         named, anything = _WORD.search(pattern) is not None, found == "json"
+        if not named and _DATA.search(os.path.basename(pattern)):
+            continue
         if named or not (anything or (ended_well and len(names) == 1)):
             ranked.append((not named, anything, pattern, names))
     return {pattern: names for _, _, pattern, names in sorted(ranked, key=lambda each: each[:2])}

@@ -138,7 +138,8 @@ def kinds(found: list[Candidate]) -> list[str]:
 def same_numbers(root: str, directory: str, found: list[Candidate]) -> Optional[str]:
     """A pattern that makes one candidate of single files in `directory` whose names carry the same numbers, else None.
 
-    VITS saves `G_100.pth` and `D_100.pth`, AllenNLP `model_state_e2_b0.th` and `training_state_e2_b0.th`.
+    VITS saves `G_100.pth` and `D_100.pth`, AllenNLP `model_state_e2_b0.th` and `training_state_e2_b0.th`, TensorFlow
+    `train-40.data-00000-of-00001`, `train-40.index` and `train-40.meta`.
     """
     named: dict[str, dict[tuple[str, ...], str]] = {}
     for one in found:
@@ -146,20 +147,34 @@ def same_numbers(root: str, directory: str, found: list[Candidate]) -> Optional[
         numbers = tuple(_DIGITS.findall(name))
         if numbers and place == directory and not one.many:
             named.setdefault(_DIGITS.sub("#", name), {})[numbers] = name
-    if len(named) < 2:
+    at = [_growing(files) for files in named.values()]
+    if len(named) < 2 or -1 in at:
         return None
-    shared = set.intersection(*map(set, named.values()))
-    rest = max(map(len, named.values())) - len(shared)
-    growing = [at for at, values in enumerate(zip(*shared)) if len(set(values)) > 1]  # noqa: B905 - Python 3.9
-    if len(growing) != 1 or rest > 1:  # of the newest, the second file may be still to come
+    grown = [{numbers[place]: name for numbers, name in files.items()} for place, files in zip(at, named.values())]  # noqa: B905
+    shared = set.intersection(*map(set, grown))
+    rest = max(map(len, grown)) - len(shared)
+    stems = {names[each].partition(".")[0] for names in grown for each in shared}
+    if not shared or rest > 1 or (len(shared) < 2 and len(stems) > 1):  # of the newest, the second file may be still to come
         return None
-    texts = [_with_step(files[min(shared)], growing[0]) for files in named.values()]
+    texts = [_with_step(names[min(shared)], place) for place, names in zip(at, grown)]  # noqa: B905 - Python 3.9
     begin = beginning(texts)
     end = beginning([text[len(begin) :][::-1] for text in texts])[::-1]
     pattern = os.path.join(literal(directory), f"{begin}*{end}")
     steps = Glob(pattern, root)
-    given = [(os.path.join(directory, files[each]), each[growing[0]]) for files in named.values() for each in shared]
+    given = [(os.path.join(directory, names[each]), each) for names in grown for each in shared]
     return pattern if steps.has_step and all(steps.step(path) == int(digits) for path, digits in given) else None
+
+
+def _growing(files: dict[tuple[str, ...], str]) -> int:
+    """Which number of names that differ in numbers only is not the same in all; of a single name, the one before its suffix.
+
+    -1 if there is no such number, or several.
+    """
+    if len(files) == 1:
+        stem = next(iter(files.values())).partition(".")[0]
+        return len(_DIGITS.findall(stem)) - 1 if stem[-1:].isdigit() else -1
+    differ = [at for at, values in enumerate(zip(*files)) if len(set(values)) > 1]  # noqa: B905 - Python 3.9
+    return differ[0] if len(differ) == 1 else -1
 
 
 def _with_step(name: str, at: int) -> str:

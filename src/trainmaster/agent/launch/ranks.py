@@ -107,10 +107,11 @@ def _children(launch: Launch, directory: str, restored: Optional[Restored], rend
 
 
 def _environment(launch: Launch, directory: str, rendezvous: tuple[str, int]) -> dict[str, str]:
-    """Variables that all ranks and roles share."""
+    """Variables that all ranks and roles share. As a shell does, it names the directory in which they start."""
     world = str(launch["nodes"] * launch["ranks"])
     gang = {"MASTER_ADDR": rendezvous[0], "MASTER_PORT": str(rendezvous[1]), "WORLD_SIZE": world}
     return {
+        "PWD": launch["work"],
         **_with_sdk(launch),
         **(gang if _distributed(launch) else {}),
         names.ENV_JOB: launch["job"],

@@ -66,6 +66,8 @@ _PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val
 _COLLECTION = re.compile(r"collection=([\w/.-]{1,60}) {1,2}")  # of CLU
 _TRIAL = re.compile(rf"Trial (\d{{1,9}}) finished with value: ({NUMBER})(?=[ .])")  # of Optuna
 _PARAMETERS = ("parameters:", "params:", "hyperparameters:", "config:")
+_HEAVY = "┃".encode()  # around the header of a table of rich
+_BEGUN = re.compile(r"\b0{1,2}:00(?::00)?(?![:.\d])")  # the time that has passed, in a bar: Elapsed Time: 0:00:00
 _BEST_FOLLOWS = re.compile(r"best (?:iteration|epoch|step)(?: is)?:? {0,2}$", re.IGNORECASE)
 
 
@@ -160,15 +162,15 @@ class Parser:
                 return self._object(found, "")
         lowered = line[:LINE_MAX].lower()
         self._headings.next(stripped)
-        open_ = self._rows.open or self._columns.open or self._headings.open or stripped[:1] == b"|"
-        open_ = open_ or (self._numbered and b" = " in line)
+        open_ = self._rows.open or self._columns.open or self._headings.open or stripped.startswith((b"|", _HEAVY))
+        open_ = open_ or (self._numbered and b" = " in line) or (stripped[:1].isdigit() and b"%) " in stripped[:40])
         if not (open_ or any(hint in lowered for hint in _HINTS)):
             self._headings.passed(line)
             return None
         text = plain(line)
         belongs, read = self._rows.feed(text)
         if belongs:
-            self.rule, self._steps.seen = "table", self._steps.seen or read is not None
+            self.rule, self._steps.seen = "table", self._steps.seen or (read is not None and read[0] is not None)
             return read
         belongs, read = self._columns.feed(text, line)
         if not belongs:
@@ -330,6 +332,8 @@ class Parser:
             if any(one.rank == EPOCH for one in said):
                 self._headings.word = ""
             self._headings.step(step is not None and not values)
+            if not any(values.values()) and any(one.count == 0 and one.rank != EPOCH for one in said) and _BEGUN.search(body):
+                values = {}  # drawn before anything was measured
             return (step, values) if values or step is not None else None
         self.rule = "names of measured values"
         of_training = any(pair.name.lower().startswith("train") for pair in given)

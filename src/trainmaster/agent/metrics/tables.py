@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _ROWS_MAX = 300
 _HEADER_MAX = 600  # characters
 _LINES_WITHOUT_ROW = 30  # after so many, a header no longer counts
-_RULE = "-=─━+|┼┬┴├┤┌┐└┘ "  # of which the line around a table is made
+_RULE = "-=─━+|┼┬┴├┤┌┐└┘┏┳┓┡╇┩ "  # of which the line around a table is made
+_OF_TESTS = ("Test metric", "Validate metric")
 _GAP = re.compile(r"  |[|,;]")
 _FIELDS = re.compile(r"[ |,;]+")
 _FIELD = re.compile(r"[^ |,;]+")
@@ -57,17 +58,27 @@ _BEFORE_OBJECT = {b"valid:": "val", b"validation:": "val", b"eval:": "eval", b"t
 _BEFORE_OBJECT_MAX = 12  # bytes
 _LABEL = re.compile(r"[A-Za-z][\w./-]{0,80}\Z")  # of an evaluation: OLMo's `piqa`
 
+_DONE = re.compile(r"(step|iter|iteration|epoch) \(% ?done\)(?: {2}|\Z)", re.IGNORECASE)
+_DONE_ROW = re.compile(r"(\d{1,15}) \((\d{1,4}(?:\.\d{1,4})?)%\)(?: {2}|\Z)")
+_TIME = re.compile(r"\d{1,9}(?:\.\d{1,6})? (?:ms|[smhd])(?:[ ,]|\Z)")
+_ROUNDED = 0.02  # how far the totals of two rows may be apart, whose shares are rounded
+_SCALED = re.compile(rf"({NUMBER}) ?([KMBTP]?)\Z")
+_SCALES = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12, "P": 15}
+_DRAWN_MAX = 100  # rows that are known again
+
+
 class Rows:
     """A table with one value per row. It is read when its last line, a rule of dashes, comes."""
 
     def __init__(self) -> None:
         self._values: dict[str, float] = {}
         self._section = ""
+        self._measured = False  # Lightning's table of a test: its values belong to no step
 
     @property
     def open(self) -> bool:
         """Whether a table has begun."""
-        return bool(self._values)
+        return bool(self._values) or self._measured
 
     def feed(self, text: str) -> tuple[bool, Found]:
         """(whether the line belongs to a table, what a table that ends here says)."""
@@ -75,19 +86,86 @@ class Rows:
         if len(cells) == 4 and not cells[0] and not cells[3]:
             self._row(cells[1], cells[2].strip())
             return True, None
+        is_rule = len(text) >= 5 and not text.strip(_RULE)
+        measured, self._measured = self._measured, self._measured and is_rule and not self._values
         if not self._values:
             return False, None
         values, self._values, self._section = self._values, {}, ""
-        return (False, None) if text.strip(_RULE) or len(text) < 5 else (True, _with_step(values))
+        return (False, None) if not is_rule else (True, (None, values) if measured else _with_step(values))
 
     def _row(self, cell: str, text: str) -> None:
         name = cell.strip()
+        self._measured = self._measured or (name in _OF_TESTS and text.startswith("DataLoader"))
         if not text:
             self._section = name if name.endswith("/") else ""
         elif _NUMBER.match(text) and name and len(self._values) < _ROWS_MAX:
             value = number(text.rstrip("%"))
             if value is not None:
                 self._values[(self._section if cell.startswith("  ") else "") + name] = value
+
+
+class Progressing:
+    """A table of how much is done: `Step (% Done)  Train Rays / Sec`, and below it `10 (1.11%)  117.66 K` (nerfstudio).
+
+    Its last rows are drawn again below each new one. Columns of other values than numbers, such as times, are left out, and a
+    row without one of the columns has only its step: which of them is blank is not known. So has each row where no header is
+    printed, as after a resume: two rows with a time, which agree on the total, show that there is a table.
+    """
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._word = ""  # of the first column
+        self._drawn: dict[str, None] = {}  # rows, in their order
+        self._lines = 0  # without a row, since the last one
+        self._before = (0, 0.0)  # the step of a row without a header, and its total
+
+    @property
+    def open(self) -> bool:
+        """Whether a header was seen."""
+        return bool(self._word)
+
+    def _begins(self, row: re.Match[str], rest: str) -> bool:
+        """Whether a row without a header and one before it agree on the total."""
+        step, share = int(row[1]), float(row[2])
+        if not share or _TIME.match(rest) is None:
+            return False
+        (before, total), self._before = self._before, (step, step / share)
+        return step > before > 0 and abs(step / share - total) <= _ROUNDED * total
+
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether its rows are of epochs."""
+        return self._word == "epoch"
+
+    def feed(self, text: str) -> tuple[bool, Found]:
+        """(whether the line is a header or a row, what a row says that was not drawn before)."""
+        header = _DONE.match(text)
+        if header is not None:
+            self._word, self._lines = header[1].lower(), 0
+            cells = [name.strip() for name in text[header.end() :].split("  ") if name.strip()]
+            self._names = [name.replace(" / ", "/").replace(" ", "_") for name in cells]
+            return True, None
+        row = _DONE_ROW.match(text)
+        if row is not None and not self._word and self._begins(row, text[row.end() :]):
+            self._word, self._names = "step", []
+        if row is None or not self._word:
+            self._lines += 1
+            self._word = self._word if self._lines <= _LINES_WITHOUT_ROW else ""
+            return False, None
+        self._lines = 0
+        if text in self._drawn:
+            return True, None
+        self._drawn[text] = None
+        if len(self._drawn) > _DRAWN_MAX:
+            del self._drawn[next(iter(self._drawn))]
+        cells = text[row.end() :].split("  ") if row.end() < len(text) else []
+        found = [_SCALED.match(cell.strip()) for cell in cells] if len(cells) == len(self._names) else []
+        values = {
+            name: float(f"{cell[1].replace(',', '')}e{_SCALES[cell[2]]}")
+            for name, cell in zip(self._names, found)  # noqa: B905 - Python 3.9
+            if cell is not None and "e" not in cell[1].lower() and cell[1][-1:].isdigit()
+        }
+        return True, (int(row[1]), values)
 
 
 class Columns:
@@ -98,19 +176,26 @@ class Columns:
         self._spans: list[tuple[int, int]] = []  # where each column stands in its line
         self._step = 0  # the column of the step; -1 in a table of classes, of which the row for all is read
         self._lines = 0  # without a row, since the last one
+        self._done = Progressing()
 
     @property
     def open(self) -> bool:
         """Whether a header was seen."""
-        return bool(self._names)
+        return bool(self._names) or self._done.open
 
     @property
     def counts_epochs(self) -> bool:
         """Whether its rows are of epochs, or of classes, and not of steps."""
+        if self._done.open:
+            return self._done.counts_epochs
         return self._step < 0 or _COUNTS[self._names[self._step].lower()] > STEP
 
     def feed(self, text: str, line: bytes) -> tuple[bool, Found]:
         """(whether the line is a header or a row, what a row says). `text`: the plain text of the line."""
+        belongs, read = self._done.feed(text)
+        if belongs:
+            self._names = []
+            return True, read
         bar = _THIN_BAR.search(text)
         text = text if bar is None else text[: bar.start()]
         if self._header(text, line):

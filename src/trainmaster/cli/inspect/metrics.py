@@ -36,6 +36,7 @@ _READ_MAX = 200  # lines that a suggested pattern is tried on
 _FEW = 5  # lines: somebody asks how to read just these
 _SHAPES_MAX = 1000  # different unread lines that are told apart
 _NUMERIC = re.compile(r"[A-Za-z_)\]%] {0,2}[:=] {0,2}[-+]?\d|\d\.\d")
+_SETTING = re.compile(r"[|>*\- ]{0,40}[A-Za-z][\w./-]{0,60} {0,2}[:=] {0,2}[-+.\w]{1,30}")
 _NAME = re.compile(r"[A-Za-z][\w@/.-]{0,60}")
 _SEARCHED = 500  # characters
 _DIGITS = re.compile(r"\d+")
@@ -115,6 +116,12 @@ class _Trial:
         """A pattern that reads an unread line, those like it, and those of a `given` pattern."""
         return suggested(unread["text"], self._later[_shape(unread["text"])], given, self._read)
 
+    def may_measure(self, unread: dict[str, Any]) -> bool:
+        """Whether a line may say something that was measured. A setting is printed once, or again with the same value."""
+        texts = [unread["text"], *self._later[_shape(unread["text"])]]
+        setting = len(texts) == 1 or len({*texts}) < len(texts) or (len(texts) <= _LATER_MAX and _SETTING.fullmatch(texts[0]))
+        return not setting or self.lines <= _FEW or _is_named(unread)
+
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics, in the order in which they appear. `steps`: of how many different ones their points are."""
         found: dict[str, dict[str, Any]] = {}
@@ -193,7 +200,7 @@ def export(session: Session, jobs: tuple[str, ...], names: tuple[str, ...], syst
         rows = zip(*(table[name] for name in COLUMNS), strict=True)
         out.value(rest.worded([dict(zip(COLUMNS, row, strict=True)) for row in rows]))
     else:
-        _summarize(session, table, bool(removed))
+        _summarize(session, table, "" if removed else jobs[0])
 
 
 def _removed(session: Session, refs: Sequence[str], table: dict[str, list[Any]]) -> list[str]:
@@ -229,10 +236,10 @@ def _write_parquet(arrow: Any, table: dict[str, list[Any]], path: Path) -> None:
         raise OperationError(f"{path} cannot be written: {error.strerror or error}", "choose another place") from error
 
 
-def _summarize(session: Session, table: dict[str, list[Any]], removed: bool) -> None:
+def _summarize(session: Session, table: dict[str, list[Any]], unread: str) -> None:
     """One line per job and metric, without lost work. Points without a step are numbered: that is not shown as a step.
 
-    `removed`: it is told already why there is nothing.
+    `unread`: the job to look at if there is nothing; "" if it is told already why.
     """
     jobs = {job: session.client().job(job) for job in dict.fromkeys(table["job"])}
     last = {job: told["metrics"] for job, told in jobs.items()}
@@ -260,8 +267,10 @@ def _summarize(session: Session, table: dict[str, list[Any]], removed: bool) -> 
         if lost:
             session.out.note(f"values that a restart made obsolete are left out; with them: tm metrics {' '.join(jobs)} --csv")
         session.out.note(f"a printed value is missing? tm logs {rows[0][0]} --rank 0 | tm metrics try -")
-    elif not removed:
+    elif unread:
+        how = f"to see what is read from its output, and get a pattern that reads more: tm logs {unread} --rank 0"
         session.out.note("no metric is recorded")
+        session.out.note(f"{how} | tm metrics try -")
 
 
 def is_lost(job: dict[str, Any], name: str, step: float, attempt: int) -> bool:
@@ -359,10 +368,7 @@ def _told(session: Session, trial: _Trial, everything: bool, pattern: str | None
 
 def _advice(trial: _Trial, missed: list[dict[str, Any]], found: bool, given: str | None) -> Iterator[str]:
     """How to read a frequent line, best one that names something measured. `given`: the pattern that was tried."""
-    likely = sorted(
-        (one for one in missed if one["times"] > 1 or trial.lines <= _FEW or _is_named(one)),  # a setting is printed once
-        key=lambda one: not _is_named(one),
-    )[:_SHOWN]
+    likely = sorted((one for one in missed if trial.may_measure(one)), key=lambda one: not _is_named(one))[:_SHOWN]
     example = next(((one, pattern) for one in likely if (pattern := trial.suggested(one, given))), None)
     if example is None:
         if not found:

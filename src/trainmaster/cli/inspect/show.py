@@ -33,7 +33,7 @@ _ARTIFACTS = 8
 _LOGGED = 12
 _METRICS = 24  # listed besides the drawn one
 _ITEMS = 40  # parameters, tags, data sets, roles
-_READ_BY_S = 30.0  # a run without any metric for so long gets a hint
+_READ_BY_S = 30.0  # a run without any metric for so long gets a hint; at once if it has saved a checkpoint
 _TEXT, _VALUE = 2000, 200  # characters of a command, and of a value in a list
 
 
@@ -219,7 +219,8 @@ def body(job: dict[str, Any], now_s: float, series: Series, screen: tuple[int, b
         lines += ["", *_wrapped(f"Other metrics: {', '.join(others[:_METRICS])}{more}", "", "  ", width)]
     unread = _unread_primary(job)
     lines += ["", *_wrapped(unread, "", "  ", width)] if unread else []
-    if not job["metrics"] and not job.get("lost_metrics") and _ran_s(job, now_s) >= _READ_BY_S:
+    none = not job["metrics"] and not job.get("lost_metrics")
+    if none and (job["checkpoints"] or _ran_s(job, now_s) >= _READ_BY_S):
         how = f"to see what is read from its output, and get a pattern that reads more: tm logs {job['id']} --rank 0"
         lines += ["", *_wrapped(f"Metrics: none is recorded; {how} | tm metrics try -", "", "  ", width)]
     return [*lines, *_checkpoints(job, now_s, width), *_artifacts(job), *_failure(job, width), *_rest(job, width)]
@@ -235,10 +236,9 @@ def _unread_primary(job: dict[str, Any]) -> str:
 
 
 def _ran_s(job: dict[str, Any], now_s: float) -> float:
-    """For how long the ranks of its last attempt have run."""
-    last = job["attempts"][-1] if job["attempts"] else {}
-    started_s = last.get("started_s")
-    return 0.0 if started_s is None else (last.get("ended_s") or now_s) - started_s
+    """For how long its ranks have run, in all attempts."""
+    started = [one for one in job["attempts"] if one.get("started_s") is not None]
+    return float(sum((one.get("ended_s") or now_s) - one["started_s"] for one in started))
 
 
 def _is_stepped(job: dict[str, Any], name: str) -> bool:

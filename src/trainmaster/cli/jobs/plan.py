@@ -153,7 +153,7 @@ def _limits(spec: Row) -> str:
     arguments = spec["checkpoint"].get("resume_arguments")
     given = f", with {arguments} added to the command" if arguments else ""
     newest = f"resumes from the newest {checkpoint}{given}"
-    resumes = newest if checkpoint else "starts over when it is restarted (no checkpoint.path)"
+    resumes = newest if checkpoint else "is given no checkpoint when it is restarted (no checkpoint.path)"
     return f"{limit}; {restarts}; {resumes}"
 
 

@@ -18,6 +18,7 @@ _FOUND = re.compile(
     rf"(?<![\w.:/@,-])[-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|{_NOT_FINITE})(?![\w:/.-]*[\w/])(?!,\d)", re.ASCII
 )
 _UNITS = re.compile(r" ?(?:(?:s|ms|us|it/s|s/it|sec|seconds|[KMG]i?B)\b|(?:min|h)\b(?! {0,2}[:=]? {0,2}[-+.\d]))")
+_TIMES = ("s", "ms", "us", "ns", "sec", "secs", "seconds")  # after a number: no name of the next one
 _VALUE = rf"[-+.\deE]+|{_NOT_FINITE}"
 _MARKS = re.compile(r"[\W_]+")
 _BETWEEN = " \t:=([|#"  # a name and its number
@@ -91,6 +92,8 @@ def _name(before: str) -> str:
     while at and (text[at - 1] in "_/" or (text[at - 1].isascii() and text[at - 1].isalnum())):
         at -= 1
     name = text[at:].lstrip("_/0123456789")
+    if name in _TIMES and text[:at].rstrip()[-1:].isdigit():
+        return ""  # 24.4 ms  128.0
     return _name(text[:at]) if name in _FILLERS and text[:at].strip() else name
 
 
