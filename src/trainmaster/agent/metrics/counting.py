@@ -62,6 +62,11 @@ class Steps:
         self._agrees = False  # whether it was so far when a line named a step
         self.bar = BesideSteps()
 
+    @property
+    def in_epochs(self) -> bool:
+        """Whether only epochs were seen so far: a bare number may then count the batches of each."""
+        return self._epochs_seen and not self.seen
+
     def choose(self, said: list[Counter], valued: bool, word: str) -> tuple[bool, Optional[int]]:
         """(whether a line names a step or an epoch, the step). `word`: see `pairs.head`."""
         valued = valued or any(one.alone for one in said)

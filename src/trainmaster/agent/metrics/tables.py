@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     Found = Optional[tuple[Optional[int], dict[str, float]]]
 
 _ROWS_MAX = 300
+_RULE_MIN = 5  # characters
 _HEADER_MAX = 600  # characters
 _LINES_WITHOUT_ROW = 30  # after so many, a header no longer counts
-_RULE = "-=─━+|┼┬┴├┤┌┐└┘ "  # of which the line around a table is made
+_RULE = "-=─━+|┼┬┴├┤┌┐└┘┏┓┳┡┩╇ "  # of which the line around a table is made
+_MEASURED = re.compile(r"[A-Za-z]\w{0,40}(?:\.\w{1,40})? metric\Z")  # Lightning: `Test metric`, `Validate metric`
+_MEASURED_PLAIN = re.compile(r"[A-Za-z]\w{0,40}(?:\.\w{1,40})? metric {1,2}DataLoader 0\Z")  # without rich
+_PLAIN_ROW = re.compile(rf" {{1,2}}([A-Za-z][^\s|]{{0,120}}) {{1,2}}({NUMBER})\Z")
 _GAP = re.compile(r"  |[|,;]")
 _FIELDS = re.compile(r"[ |,;]+")
 _FIELD = re.compile(r"[^ |,;]+")
@@ -63,22 +67,38 @@ class Rows:
     def __init__(self) -> None:
         self._values: dict[str, float] = {}
         self._section = ""
+        self._measured = self._begun = False  # its header says so: such a table needs no step; a row of it was read
 
     @property
     def open(self) -> bool:
         """Whether a table has begun."""
-        return bool(self._values)
+        return self._measured or bool(self._values)
 
     def feed(self, text: str) -> tuple[bool, Found]:
         """(whether the line belongs to a table, what a table that ends here says)."""
         cells = text.strip().split("|")
         if len(cells) == 4 and not cells[0] and not cells[3]:
+            self._measured = self._measured or _MEASURED.match(cells[1].strip()) is not None
             self._row(cells[1], cells[2].strip())
             return True, None
+        rule = not text.strip(_RULE) and len(text) >= _RULE_MIN
         if not self._values:
-            return False, None
+            return self._plain(text, rule)
         values, self._values, self._section = self._values, {}, ""
-        return (False, None) if text.strip(_RULE) or len(text) < 5 else (True, _with_step(values))
+        measured_, self._measured = self._measured, False
+        if not rule:
+            return False, None
+        return True, _without_counts(values) if measured_ else _with_step(values)
+
+    def _plain(self, text: str, rule: bool) -> tuple[bool, Found]:
+        """A line of a table of measured values without bars. `rule`: it is one, below the header or at the end."""
+        row = _PLAIN_ROW.match(text) if self._measured else None
+        if row is not None:
+            self._begun = True
+            return True, _without_counts({row[1]: float(row[2].replace(",", ""))})
+        self._measured = (rule and self._measured and not self._begun) or _MEASURED_PLAIN.match(text.strip()) is not None
+        self._begun = False
+        return False, None
 
     def _row(self, cell: str, text: str) -> None:
         name = cell.strip()
@@ -272,6 +292,12 @@ def _balanced(name: str) -> str:
     """`P` of `Box(P`, `mAP50-95` of `mAP50-95)`: a bracket around several columns belongs to no name."""
     opened, closed = name.count("("), name.count(")")
     return name.rstrip(")") if opened < closed else name.rpartition("(")[2] if opened > closed else name
+
+
+def _without_counts(values: dict[str, float]) -> Found:
+    """What a table of measured values says: the step is not in it. Lightning's may have the epoch."""
+    measured_ = {name: value for name, value in values.items() if name.lower() not in RANKS}
+    return (None, measured_) if measured_ else None
 
 
 def _with_step(values: dict[str, float]) -> Found:
