@@ -219,7 +219,8 @@ def body(job: dict[str, Any], now_s: float, series: Series, screen: tuple[int, b
         lines += ["", *_wrapped(f"Other metrics: {', '.join(others[:_METRICS])}{more}", "", "  ", width)]
     unread = _unread_primary(job)
     lines += ["", *_wrapped(unread, "", "  ", width)] if unread else []
-    if not job["metrics"] and not job.get("lost_metrics") and _ran_s(job, now_s) >= _READ_BY_S:
+    trained = job["ended_s"] is not None and job["step"] is not None
+    if not job["metrics"] and not job.get("lost_metrics") and (trained or _ran_s(job, now_s) >= _READ_BY_S):
         how = f"to see why, and get a pattern that reads them: tm logs {job['id']} --rank 0 | tm metrics try -"
         lines += ["", *_wrapped(f"Metrics: none was read from its output; {how}", "", "  ", width)]
     return [*lines, *_checkpoints(job, now_s, width), *_artifacts(job), *_failure(job, width), *_rest(job, width)]
