@@ -252,6 +252,7 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("─────────────────────────────────────────────────────────", None),
         ("    test0_epoch/weighted_sum        0.05308858136292408", (None, {"test0_epoch/weighted_sum": 0.05308858136292408})),
         ("      test0_epoch/forces_mae        0.08607348067157243", (None, {"test0_epoch/forces_mae": 0.08607348067157243})),
+        ("test0_epoch/energy_maxabserr        0.007899033643827741", (None, {"test0_epoch/energy_maxabserr": 0.007899033643827741})),
         ("              epoch                         3.0", None),
         ("─────────────────────────────────────────────────────────", None),
         ("  weight_decay        0.05", None),

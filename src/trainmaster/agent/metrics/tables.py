@@ -25,7 +25,7 @@ _LINES_WITHOUT_ROW = 30  # after so many, a header no longer counts
 _RULE = "-=─━+|┼┬┴├┤┌┐└┘┏┓┳┡┩╇ "  # of which the line around a table is made
 _MEASURED = re.compile(r"[A-Za-z]\w{0,40}(?:\.\w{1,40})? metric\Z")  # Lightning: `Test metric`, `Validate metric`
 _MEASURED_PLAIN = re.compile(r"[A-Za-z]\w{0,40}(?:\.\w{1,40})? metric {1,2}DataLoader 0\Z")  # without rich
-_PLAIN_ROW = re.compile(rf" {{1,2}}([A-Za-z][^\s|]{{0,120}}) {{1,2}}({NUMBER})\Z")
+_PLAIN_ROW = re.compile(rf" {{0,2}}([A-Za-z][^\s|]{{0,120}}) {{1,2}}({NUMBER})\Z")
 _GAP = re.compile(r"  |[|,;]")
 _FIELDS = re.compile(r"[ |,;]+")
 _FIELD = re.compile(r"[^ |,;]+")
