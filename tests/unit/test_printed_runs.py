@@ -231,6 +231,17 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("Epoch 3: val loss 0.5", (3, {"val_loss": 0.5})),
         ("0 | loss 0.25 | acc 0.5", (None, {"loss": 0.25, "acc": 0.5})),
     ],
+    "A number before cells that is below a named step is one of a class": [
+        ("step 100: val loss 0.5", (100, {"val_loss": 0.5})),
+        ("0 | precision 0.25 | recall 0.5", (None, {"precision": 0.25, "recall": 0.5})),
+        ("1 | precision 0.5 | recall 0.5", (None, {"precision": 0.5, "recall": 0.5})),
+        ("101 | loss 0.5", (101, {"loss": 0.5})),
+    ],
+    "Only numbers before cells, and a second training": [
+        ("0 | loss 0.5", (0, {"loss": 0.5})),
+        ("10 | loss 0.25", (10, {"loss": 0.25})),
+        ("0 | loss 0.5", (0, {"loss": 0.5})),
+    ],
     "Lightning: the table of a test, as rich draws it": [
         ("Epoch 19/19 ━━━━━━━━━━━━━ 16/16 0:00:00 • 0:00:00 24.52it/s v_num: 0.000", (320, {})),
         ("┏━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━┓", None),

@@ -307,8 +307,7 @@ class Parser:
     def _cells(self, number_: str, given: list[Pair]) -> Found:
         """A line of cells that begins with a number: see `pairs.before_cells`."""
         self.rule = "round number"
-        said = [Counter("batch" if self._steps.in_epochs else "step", number_)]
-        return self._steps.choose(said, True, "")[1], named_values("", given)
+        return self._steps.choose(self._steps.bare(number_), True, "")[1], named_values("", given)
 
     def _plain(self, body: str, indented: bool) -> Found:
         if _DEFAULT.search(body) or (indented and (_SETTING.match(body) or _MEMBER.match(body))):
