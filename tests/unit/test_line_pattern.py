@@ -139,3 +139,14 @@ def test_a_suggested_pattern_matches_no_line_that_is_read_already() -> None:
     assert suggested("Validation bpb: 0.93") == r"bpb:\s*(?P<bpb>[-+.\deE]+|nan|NaN|inf|Inf)"
     assert suggested("Validation bpb: 0.93", read=read) == r"Validation\s+bpb:\s*(?P<bpb>[-+.\deE]+|nan|NaN|inf|Inf)"
     assert suggested("bpb: 0.93", read=read) is None
+
+
+@pytest.mark.parametrize("prefix", ["", "2026-01-02 10:11:12 INFO "])
+def test_a_pattern_that_begins_with_a_number_reads_no_line_with_words_before_it(prefix: str) -> None:
+    """Of NequIP: rows of batches, and below them those of an epoch, in which the same places have other values."""
+    pattern = suggested(f"{prefix}    1     1        0.451       0.0153")
+    assert pattern is not None
+    search = compiled(pattern).search
+    assert search(f"{prefix}    1    12        0.108       0.211") is not None
+    assert prefix or search("! Train               1    6.400     0.01         0.253        0.295") is None
+    assert search("Wall time: 6.4 0.5 0.5") is None

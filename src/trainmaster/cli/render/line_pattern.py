@@ -18,6 +18,7 @@ _FOUND = re.compile(
     rf"(?<![\w.:/@,-])[-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|{_NOT_FINITE})(?![\w:/.-]*[\w/])(?!,\d)", re.ASCII
 )
 _UNITS = re.compile(r" ?(?:(?:s|ms|us|it/s|s/it|sec|seconds|[KMG]i?B)\b|(?:min|h)\b(?! {0,2}[:=]? {0,2}[-+.\d]))")
+_MARGIN = r"^\s*"  # before a number that the line begins with: it may stand after words in others
 _VALUE = rf"[-+.\deE]+|{_NOT_FINITE}"
 _MARKS = re.compile(r"[\W_]+")
 _BETWEEN = " \t:=([|#"  # a name and its number
@@ -64,8 +65,9 @@ def suggested(line: str, later: Sequence[str] = (), given: str | None = None, re
     taken = set() if given is None else set(compiled(given).groupindex)
     step = None if "step" in taken else step
     wanted = sorted([*values, *([step] if step else [])])
-    for begin in dict.fromkeys((_begin(text, wanted[0]), 0)):
+    for begin, margin in dict.fromkeys(((_begin(text, wanted[0]), _MARGIN), (0, _MARGIN), (0, ""))):
         pattern = _pattern(text, begin, wanted, step, taken)
+        pattern = margin + pattern if text[begin : begin + 1].isdigit() else pattern
         both = pattern if given is None else f"{given}|{pattern}"
         found = Parser(compiled(pattern), automatic=False).parse(line.encode())
         if found is not None and found[1] and not any(map(compiled(pattern).search, read)) and not pattern_fault(both):
@@ -161,6 +163,6 @@ def _varying(text: str) -> str:
         if part.isspace():
             pattern += r"\s*" if before[-1:] in _OPENING else r"\s+"  # `[   100,` is `[100000,` later
         else:
-            pattern += r"\S+" if part[:1].isdigit() else re.escape(part)
+            pattern += r"\d\S*" if part[:1].isdigit() else re.escape(part)
         before = part
     return pattern
