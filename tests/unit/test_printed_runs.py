@@ -256,6 +256,30 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ),
         ("Testing ━━━━━━━━━━━━━━━━━━ 1/1 0:00:00 • 0:00:00 ", None),
     ],
+    "NequIP before 0.7: a header behind a label, and labelled rows": [
+        ("validation", None),
+        ("# Epoch batch         loss       loss_f        f_mae", None),
+        ("      0     1         2.35         1.96        0.978", None),
+        ("  Initialization     #    Epoch      wal       LR       loss_f         loss        f_mae", None),
+        (
+            "! Initial Validation          0    9.036     0.01        0.961         1.25        0.875",
+            (0, {"val_wal": 9.036, "val_LR": 0.01, "val_loss_f": 0.961, "val_loss": 1.25, "val_f_mae": 0.875}),
+        ),
+        ("Wall time: 9.036", None),
+        ("training", None),
+        ("# Epoch batch         loss       loss_f        f_mae", None),
+        ("      1     1         2.35         1.96        0.978", None),
+        ("  Train      #    Epoch      wal       LR       loss_f         loss        f_mae", None),
+        (
+            "! Train               1   12.064     0.01        0.886         1.12        0.825",
+            (1, {"wal": 12.064, "LR": 0.01, "loss_f": 0.886, "loss": 1.12, "f_mae": 0.825}),
+        ),
+        (
+            "! Validation          1   12.064     0.01        0.781         1.02        0.725",
+            (1, {"val_wal": 12.064, "val_LR": 0.01, "val_loss_f": 0.781, "val_loss": 1.02, "val_f_mae": 0.725}),
+        ),
+        ("! Best model        1    1.020", None),
+    ],
     "Lightning: the table of a test without rich": [
         ("step 5: loss 0.5", (5, {"loss": 0.5})),
         ("─────────────────────────────────────────────────────────", None),

@@ -36,7 +36,9 @@ _VALUED = re.compile(r" [-+]?\.?\d[\d.,%e+-]{0,30}\Z")  # `Epoch 10 | Loss 0.5` 
 _NUMBER = re.compile(NUMBER + r"%?\Z")
 _BAR = re.compile(r": {1,2}\d{1,3}%\|")
 _THIN_BAR = re.compile(r": {1,2}\d{1,3}% [━─╸╺]")  # Ultralytics, after the last column
-_COMMENT = re.compile(r"\A {0,2}# {0,2}(?=[A-Za-z])")
+_COMMENT = re.compile(r"\A {0,2}(?:[A-Za-z]{1,30} {1,2})?# {0,2}(?=[A-Za-z])")  # `  Train  #  Epoch  loss`, of NequIP
+_LABELLED = re.compile(r"! (?:Initial )?(Train|Validation|Test) {1,2}(?=\d)")  # a row below such a header
+_LABELS = {"Train": "", "Validation": "val", "Test": "test"}
 _SHORT = ("e", "#")  # of spaCy
 _COUNTS = {**RANKS, "e": EPOCH, "#": 1, **dict.fromkeys(("n_gen", "gen"), RANKS["generation"])}
 _OF_VALUES = {"n_gen", "nevals"}  # in headers of pymoo and DEAP, whose columns are what was measured, whatever their names
@@ -139,7 +141,10 @@ class Columns:
             return False, None
         if _DASHES.match(text):
             self._stand(_FIELD, line)
-        row = self._row(text, line)
+        label = _LABELLED.match(text)
+        row = self._row(text if label is None else text[label.end() :], line)
+        if label is not None and row is not None:
+            row = row[0], under_all(_LABELS[label[1]], row[1])
         drawn = "|" in text and "%" in text  # fastai draws its bars between the rows
         self._lines = 0 if row is not None else self._lines + (not drawn)
         if self._lines > _LINES_WITHOUT_ROW:
