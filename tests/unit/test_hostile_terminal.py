@@ -93,7 +93,8 @@ def test_a_run_without_metrics_is_told_how_to_get_them() -> None:
 
     def hinted(found: dict[str, Any], started_s: float | None, ended_s: float | None) -> bool:
         attempt = {**DETAIL["attempts"][-1], "started_s": started_s, "ended_s": ended_s}
-        lines = show.body({**DETAIL, "metrics": found, "attempts": [attempt]}, 1e9, (None, [], None), (80, True))
+        job = {**DETAIL, "metrics": found, "attempts": [attempt], "ended_s": ended_s}
+        lines = show.body(job, 1e9, (None, [], None), (80, True))
         return hint in " ".join(" ".join(lines).split())
 
     cases = ({}, 1e9 - 31, None), ({}, 1e9 - 29, None), ({}, 1e9 - 90, 1e9 - 50), ({}, None, None), (metrics(1), 1e9 - 90, None)
