@@ -103,9 +103,12 @@ def _step(text: str, numbers: list[_Number], later: list[list[_Number]]) -> _Num
     """
     named = [one for word in _STEPS for one in numbers if one.whole and one.word == word]
     begins = bool(numbers) and _MARKS.sub("", text[: numbers[0].start]) == _MARKS.sub("", numbers[0].name)
-    leading = takewhile(lambda one: one.whole and one.word not in _PLACES, numbers if begins else ())
-    growing = [one for at, one in enumerate(leading) if one.name or _grows(at, [numbers, *later])]
-    return next(iter([*named, *growing, *_only_growing(text, [numbers, *later])]), None)
+    leading = list(takewhile(lambda one: one.whole and one.word not in _PLACES, numbers if begins else ()))
+    lines = [numbers, *later]
+    first = next((at for at, one in enumerate(leading) if one.name or _changes(at, lines)), len(leading))
+    growing = [one for at, one in enumerate(leading) if one.name or (at <= first and _grows(at, lines))]
+    alone = _only_growing(text, lines) if first == len(leading) or growing else []  # else an epoch, and the batch in it
+    return next(iter([*named, *growing, *alone]), None)
 
 
 def _only_growing(text: str, lines: list[list[_Number]]) -> list[_Number]:
@@ -126,6 +129,11 @@ def _grows(at: int, lines: list[list[_Number]]) -> bool:
     """Whether the number at a place is larger in each later line."""
     values = [line[at].value for line in lines if at < len(line)]
     return len(values) > 1 and all(one < after for one, after in pairwise(values))
+
+
+def _changes(at: int, lines: list[list[_Number]]) -> bool:
+    """Whether the number at a place is not the same in all lines."""
+    return len({line[at].value for line in lines if at < len(line)}) > 1
 
 
 def _pattern(text: str, begin: int, wanted: list[_Number], step: _Number | None, taken: set[str]) -> str:
