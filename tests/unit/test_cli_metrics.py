@@ -6,8 +6,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+from contract_answers import DETAIL
 
 from trainmaster.cli.app import run
+from trainmaster.cli.inspect import show
 from trainmaster.cli.inspect.metrics import last_told
 
 LOG = (
@@ -161,3 +163,20 @@ def test_the_last_value_is_the_one_told_last_as_it_is_in_a_comparison() -> None:
     assert last_told([(0, 0.1), (1, 0.2)], {"step": None, "value": 0.2}) == (1, 0.2)
     assert last_told(points, {"step": 99, "value": 0.5}) == (10, 0.0)  # told since the table was read
     assert last_told(points, None) == (10, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "ended", "step", "is_told"),
+    [
+        (24.0, True, 320, True),  # it trained, and nothing of that was read
+        (24.0, True, None, False),  # it may be no training
+        (24.0, False, 10, False),  # its first value may still come
+        (40.0, False, None, True),
+    ],
+)
+def test_a_run_without_metrics_says_how_to_read_them(ran_s: float, ended: bool, step: int | None, is_told: bool) -> None:
+    (attempt,) = DETAIL["attempts"]
+    end_s = 1001.0 + ran_s if ended else None
+    job = {**DETAIL, "metrics": {}, "step": step, "ended_s": end_s, "attempts": [{**attempt, "ended_s": end_s}]}
+    text = " ".join(show.body(job, 1001.0 + ran_s, (None, [], None), (200, True)))
+    assert ("Metrics: none was read from its output" in text) is is_told

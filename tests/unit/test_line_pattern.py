@@ -144,4 +144,24 @@ def test_a_suggested_pattern_matches_no_line_that_is_read_already() -> None:
 def test_the_unit_of_a_time_is_not_the_name_of_the_next_number() -> None:
     """Seen of nerfstudio: the rays per second were called `ms`."""
     pattern = suggested("took 24.439 ms  128.04 K", ["took 18.595 ms  127.73 K"])
-    assert pattern == r"took\s+\S+\s+ms\s+(?P<value_1>[-+.\deE]+|nan|NaN|inf|Inf)"
+    assert pattern == r"took\s+\d\S*\s+ms\s+(?P<value_1>[-+.\deE]+|nan|NaN|inf|Inf)"
+
+
+@pytest.mark.parametrize("prefix", ["", "2026-01-02 10:11:12 INFO "])
+def test_a_pattern_that_begins_with_a_number_reads_no_line_with_words_before_it(prefix: str) -> None:
+    """Of NequIP: rows of batches, and below them those of an epoch, in which the same places have other values."""
+    pattern = suggested(f"{prefix}    1     1        0.451       0.0153")
+    assert pattern is not None
+    search = compiled(pattern).search
+    assert search(f"{prefix}    1    12        0.108       0.211") is not None
+    assert prefix or search("! Train               1    6.400     0.01         0.253        0.295") is None
+    assert search("Wall time: 6.4 0.5 0.5") is None
+
+
+def test_behind_a_number_that_changes_one_that_grows_is_no_step() -> None:
+    """Of NequIP: an epoch, and the batch in it. Of a device and a step, the first does not change."""
+    rows = ["0  1  0.957  1.25", "1  5  0.568  1.125", "1  10  0.5  1.0"]
+    for lines, named in ((rows, False), ([f"0 {row[1:]}" for row in rows], True)):
+        pattern = suggested(lines[0], lines[1:])
+        assert pattern is not None
+        assert ("?P<step>" in pattern) is named

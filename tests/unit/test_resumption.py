@@ -56,7 +56,7 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         (first(TENTH), given(Progress((60, 70), 70)), SEEN, ["its first step was 60"]),
         (first((37, 81)), given(Progress((41, 85), 500), 500, Progress((37, 81), 500)), AGAINST, ["its steps began again at 41"]),
         (first(EVERY), given(Progress((20, 21), 30)), UNKNOWN, ["its first step was 20"]),  # from an older one of its own
-        (first(HUNDREDTH, 300), given(Progress(HUNDREDTH, 300), 50, None), UNKNOWN, ["its first step was 100"]),  # too early
+        (first(HUNDREDTH, 300), given(Progress(HUNDREDTH, 300), 50, None), UNKNOWN, ["the first step read of it was 100"]),  # too early
         # It prints every few seconds.
         (first((37, 81), 90), given(Progress((41, 95), 200), 90, None), AGAINST, ["its steps began again at 41"]),
         (first((37, 81), 90), given(Progress((70, 140), 200), 90, None), UNKNOWN, ["its first step was 70"]),
@@ -115,7 +115,7 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         (first((), None), given(Progress((176,), 176), 18, Progress(), saved_step=0), AGAINST,
          ["it saved a checkpoint of the lower step 0"]),
         (first((), None), given(Progress((960,), 960), 22, Progress(), saved_step=23), UNKNOWN,
-         ["its first step was 960", "its first stored checkpoint is of step 23"]),
+         ["the first step read of it was 960", "its first stored checkpoint is of step 23"]),
         (first((), None), given(Progress((51, 52), 60), 50, Progress()), SEEN, ["its first step was 51"]),
         (first(EVERY), given(losses((), 0.34), saved_step=0), UNKNOWN,
          ["it saved a checkpoint of the lower step 0", "its first loss, 0.34, is near the 0.33 of the checkpoint"]),
@@ -126,7 +126,7 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         # Nothing to go by.
         (first(EVERY), given(None, over=False), UNKNOWN, ["no step of it was read yet"]),
         (first(EVERY), given(None), UNKNOWN, ["it ended before a step of it was read"]),  # it crashed while loading
-        (first(EVERY), given(Progress((7, 8), 9), None, None), UNKNOWN, ["its first step was 7"]),  # no step of the checkpoint is known
+        (first(EVERY), given(Progress((7, 8), 9), None, None), UNKNOWN, ["the first step read of it was 7"]),  # no step of the checkpoint is known
         # The first attempt's agent was lost.
         (attempt(1), given(Progress((1, 2), 9)), AGAINST, ["its steps began again at 1"]),
         (attempt(1), given(Progress((40, 41), 49), at=None), UNKNOWN, ["its first step was 40"]),

@@ -188,10 +188,8 @@ def _by_steps(attempt: Attempt, begun: Progress, reached: Sequence[int]) -> _Sig
         return _NO_SIGN
     first = f"its first step was {shown.steps[0]}"
     shares = _shares(shown.steps, begun.steps, reached)
-    if not shares:
-        return _Sign(None, first)
-    if not begun.steps and shown.steps[0] > _BEYOND * max(reached):
-        return _Sign(None, first)  # nothing was read on the way: the output may count something else, and only at its end
+    if not shares or (not begun.steps and shown.steps[0] > _BEYOND * max(reached)):
+        return _Sign(None, f"the first step read of it was {shown.steps[0]}")  # many may have gone before
     back = {} if shown.fell_to is None else _shares((shown.fell_to,), begun.steps, reached)
     fell = shown.fell_to is not None and all(share <= _LOW for share in back.values())
     moved = len(shown.steps) > 1 or any(shown.steps[0] > step for step in reached)  # one may only be named: "loads step 120"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainmaster.agent.metrics.pairs import Counter
 from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, STEP
 
 TYPE_CHECKING = False
@@ -9,11 +10,11 @@ if TYPE_CHECKING:
     from typing import Optional
 
     from trainmaster.agent.metrics.bars import Bar
-    from trainmaster.agent.metrics.pairs import Counter
 
     Found = Optional[tuple[Optional[int], dict[str, float]]]
 
 _OF_EPOCH = ("steps", "train_steps", "training_steps", "total_steps")  # beside an epoch: how many it has, or all so far
+_BARE = "number"  # the word of a counter that has none
 _SHARE = 5  # a bar may be late by a fifth
 _NAMED_SHARE = 50  # a step counted over epochs is within this share of a named one, if both count the same
 _EPOCHS_PASSED = 2  # while a step stands still
@@ -61,6 +62,14 @@ class Steps:
         self._counted: Optional[int] = None  # the last step that was counted over epochs
         self._agrees = False  # whether it was so far when a line named a step
         self.bar = BesideSteps()
+
+    def bare(self, number: str) -> list[Counter]:
+        """A number without a word as a counter. One below a step that a word named is none: it may be of a class.
+
+        If only epochs were seen so far, it may count the batches of each.
+        """
+        word = "batch" if self._epochs_seen and not self.seen else _BARE
+        return [] if self._word not in ("", _BARE) and int(number) < self.bar.last else [Counter(word, number)]
 
     def choose(self, said: list[Counter], valued: bool, word: str) -> tuple[bool, Optional[int]]:
         """(whether a line names a step or an epoch, the step). `word`: see `pairs.head`."""
@@ -138,6 +147,11 @@ class BesideSteps:
         self._at = self._total = 0
         self._behind: Optional[int] = None  # the steps by this much
         self._named: Optional[tuple[int, int]] = None  # the last named step, and where the bar was
+
+    @property
+    def last(self) -> int:
+        """The last named step."""
+        return -1 if self._named is None else self._named[0]
 
     def moved(self, at: int, total: int) -> Optional[int]:
         """A bar was printed. Returns its step if that is known."""

@@ -56,6 +56,7 @@ _ROUND = re.compile(
     r":? {1,2}(?=[A-Za-z\"'%][^:=]{0,80}[:=])"
     r"|(\d{1,12}): {1,2}(?=[A-Za-z][^:=]{0,80}[:=])"
 )
+_BEFORE_CELLS = re.compile(r"(\d{1,12}) {1,2}\| {1,2}(?=[A-Za-z])")  # llama2.c: `10 | loss 3.78 | lr 5.0e-04`
 _HEADING = re.compile(r"[\W_]{0,40}(?:round|generation|episode)[ :#]{1,3}\d{1,12}(?: ?(?:/|of) ?\d{1,12})?[\W_]{0,40}\Z", re.I)
 _VALUE = re.compile(
     rf"(?<=[ :=>\[('\"])({NUMBER})(?:/(\d{{1,12}})(?: ?\( {{0,2}}(\d{{1,3}}(?:\.\d{{1,6}})?) ?%\))?)?"
@@ -174,6 +175,19 @@ def round_number(text: str) -> Optional[tuple[list[Counter], str]]:
     word = "epoch" if match[2] == "," or match[3] else "step"
     said = [Counter(word, match[1] or match[5])]
     return [*said, Counter("batch", match[3], match[4])] if match[3] else said, text[match.end() :]
+
+
+def before_cells(text: str) -> Optional[tuple[str, list[Pair]]]:
+    """The number that a line of cells begins with, and the values in them: `10 | loss 3.78 | lr 5.0e-04 | 31.62ms`.
+
+    The first cell has one, which a summary of a model has not: `0 | loss | CrossEntropyLoss | 0`.
+    """
+    match = _BEFORE_CELLS.match(text)
+    rest = "" if match is None else text[match.end() :]
+    given = list(pairs(rest))
+    if match is None or not given or "|" in rest[: given[0].at] or not any(pair.measured for pair in given):
+        return None
+    return None if any(one.alone for one in counters(rest[:_HEAD_MAX])) else (match[1], given)
 
 
 def head(text: str) -> str:

@@ -15,10 +15,10 @@ import re
 from trainmaster.agent.metrics import bars, objects
 from trainmaster.agent.metrics.counting import EpochCounts, Steps, TrainerBar
 from trainmaster.agent.metrics.line_text import LINE_MAX, cut, of_checkpoints, plain, without_prefix
-from trainmaster.agent.metrics.pairs import Counter, Pair, counters, head, pairs, round_number, under_all
+from trainmaster.agent.metrics.pairs import Counter, Pair, before_cells, counters, head, pairs, round_number, under_all
 from trainmaster.agent.metrics.pairs import named as named_values
-from trainmaster.agent.metrics.tables import Columns, Headings, Rows, coco
-from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, NUMBER, RANKS, is_rate, number
+from trainmaster.agent.metrics.tables import Columns, Headings, Rows
+from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, NUMBER, RANKS, coco, is_rate, number
 from trainmaster.agent.transport.point_values import STEP_MAX, is_step
 
 TYPE_CHECKING = False
@@ -38,7 +38,7 @@ _WORDS = (  # a line without any of these says nothing
     b" metrics: trial prec recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %| test: n_gen nevals"
     b" validat"
 )
-_HINTS = _WORDS.split()
+_HINTS = (*_WORDS.split(), b" dataloader 0")
 _LOADING = re.compile(
     r"\b(?:load(?:ed|ing)?|resum(?:e|ed|ing)|restor(?:e|ed|ing)"
     r"|(?:start(?:ed|s|ing)?|begin(?:s|ning)?|began|go(?:es|ing)? on|continu(?:e|es|ed|ing))(?: training)?"
@@ -52,6 +52,7 @@ _SAVING = re.compile(r"(?=[sbi\"])(?:\b(?:sav(?:e|ed|ing)|stopp(?:ed|ing)|stop|b
 _DEFAULT = re.compile(r"\[default: ?[^]]{0,200}\]\Z")  # a list of options
 _MEMBER = re.compile(r"\"[^\"]{1,100}\": {0,2}[^ {\[]{1,60}\Z")  # of an object printed over several lines: the best result, say
 _SETTING = re.compile(r"[A-Za-z_]{1,40}: {0,2}\d{1,15}\Z")  # epoch: 4
+_CELLS = (b"|", "┃".encode())  # the latter begins the header of rich's tables
 _SETS = ("test", "learn")  # names of their own: CatBoost's `0: test: 0.766  best: 0.766 (0)`
 _SETTINGS = re.compile(r"[=:] {0,2}(?:True|False|None|true|false|null)\b")  # in a line of options
 _SETTINGS_MIN = 3
@@ -66,7 +67,6 @@ _PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val
 _COLLECTION = re.compile(r"collection=([\w/.-]{1,60}) {1,2}")  # of CLU
 _TRIAL = re.compile(rf"Trial (\d{{1,9}}) finished with value: ({NUMBER})(?=[ .])")  # of Optuna
 _PARAMETERS = ("parameters:", "params:", "hyperparameters:", "config:")
-_HEAVY = "┃".encode()  # around the header of a table of rich
 _BEGUN = re.compile(r"\b0{1,2}:00(?::00)?(?![:.\d])")  # the time that has passed, in a bar: Elapsed Time: 0:00:00
 _BEST_FOLLOWS = re.compile(r"best (?:iteration|epoch|step)(?: is)?:? {0,2}$", re.IGNORECASE)
 
@@ -162,7 +162,7 @@ class Parser:
                 return self._object(found, "")
         lowered = line[:LINE_MAX].lower()
         self._headings.next(stripped)
-        open_ = self._rows.open or self._columns.open or self._headings.open or stripped.startswith((b"|", _HEAVY))
+        open_ = self._rows.open or self._columns.open or self._headings.open or stripped.startswith(_CELLS)
         open_ = open_ or (self._numbered and b" = " in line) or (stripped[:1].isdigit() and b"%) " in stripped[:40])
         if not (open_ or any(hint in lowered for hint in _HINTS)):
             self._headings.passed(line)
@@ -292,9 +292,9 @@ class Parser:
 
     def _round(self, body: str) -> Found:
         """Lines that begin with the number of a round: `[12]  train-auc:0.9`, `100:  learn: 0.25`, `[1,  2000] loss: 2.1`."""
-        found = round_number(body)
-        if found is None:
-            return None
+        found, cells = round_number(body), before_cells(body)
+        if found is None or cells is not None:
+            return None if cells is None else self._cells(*cells)
         said, rest = found
         of = _COLLECTION.match(rest)
         rest = rest if of is None else rest[of.end() :]
@@ -307,6 +307,11 @@ class Parser:
             return None
         self.rule, self._numbered = "round number", self._numbered or bracket
         return self._steps.choose(said, True, "")[1], {f"{under_it}{pair.name}": pair.value for pair in reversed(given)}
+
+    def _cells(self, number_: str, given: list[Pair]) -> Found:
+        """A line of cells that begins with a number: see `pairs.before_cells`."""
+        self.rule = "round number"
+        return self._steps.choose(self._steps.bare(number_), True, "")[1], named_values("", given)
 
     def _plain(self, body: str, indented: bool) -> Found:
         if _DEFAULT.search(body) or (indented and (_SETTING.match(body) or _MEMBER.match(body))):

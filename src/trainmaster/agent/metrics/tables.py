@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     Found = Optional[tuple[Optional[int], dict[str, float]]]
 
 _ROWS_MAX = 300
+_RULE_MIN = 5  # characters
 _HEADER_MAX = 600  # characters
 _LINES_WITHOUT_ROW = 30  # after so many, a header no longer counts
-_RULE = "-=─━+|┼┬┴├┤┌┐└┘┏┳┓┡╇┩ "  # of which the line around a table is made
-_OF_TESTS = ("Test metric", "Validate metric")
+_RULE = "-=─━+|┼┬┴├┤┌┐└┘┏┓┳┡┩╇ "  # of which the line around a table is made
+_MEASURED = re.compile(r"[A-Za-z]\w{0,40}(?:\.\w{1,40})? metric\Z")  # Lightning: `Test metric`, `Validate metric`
+_MEASURED_PLAIN = re.compile(r"[A-Za-z]\w{0,40}(?:\.\w{1,40})? metric {1,2}DataLoader 0\Z")  # without rich
+_PLAIN_ROW = re.compile(rf" {{0,2}}([A-Za-z][^\s|]{{0,120}}) {{1,2}}({NUMBER})\Z")
 _GAP = re.compile(r"  |[|,;]")
 _FIELDS = re.compile(r"[ |,;]+")
 _FIELD = re.compile(r"[^ |,;]+")
@@ -33,16 +36,14 @@ _VALUED = re.compile(r" [-+]?\.?\d[\d.,%e+-]{0,30}\Z")  # `Epoch 10 | Loss 0.5` 
 _NUMBER = re.compile(NUMBER + r"%?\Z")
 _BAR = re.compile(r": {1,2}\d{1,3}%\|")
 _THIN_BAR = re.compile(r": {1,2}\d{1,3}% [━─╸╺]")  # Ultralytics, after the last column
-_COMMENT = re.compile(r"\A {0,2}# {0,2}(?=[A-Za-z])")
+_COMMENT = re.compile(r"\A {0,2}(?:[A-Za-z]{1,30} {1,2})?# {0,2}(?=[A-Za-z])")  # `  Train  #  Epoch  loss`, of NequIP
+_LABELLED = re.compile(r"! (?:Initial )?(Train|Validation|Test) {1,2}(?=\d)")  # a row below such a header
+_LABELS = {"Train": "", "Validation": "val", "Test": "test"}
 _SHORT = ("e", "#")  # of spaCy
 _COUNTS = {**RANKS, "e": EPOCH, "#": 1, **dict.fromkeys(("n_gen", "gen"), RANKS["generation"])}
 _OF_VALUES = {"n_gen", "nevals"}  # in headers of pymoo and DEAP, whose columns are what was measured, whatever their names
 _CLASS, _ALL = "class", "all"  # Ultralytics: one row per class, the first one for all of them
 _COUNT = re.compile(r"(\d{1,15})(?:/\d{1,15})?\Z")
-_COCO = re.compile(
-    r"Average (?:Precision|Recall) {1,2}\((A[PR])\) {1,2}@\[ IoU=0\.(\d\d)(:0\.95)? {0,2}"
-    r"\| {0,2}area= {0,2}(all|small|medium|large) {0,2}\| {0,2}maxDets= {0,2}(\d{1,4}) {0,2}\] {0,2}= {0,2}(-?\d\.\d{1,9})\Z"
-)
 _BELOW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # a step
 _BELOW_MAX = 60  # lines
 _SECTION = re.compile(r"[>=#*-]{0,12} {0,2}(TRAINING|EVALUATION|VALIDATION|TESTING)(?: {0,2}\([^()]{0,40}\))?[ =#*-]{0,12}\Z")
@@ -57,7 +58,6 @@ _RULES = ("--", "**", "##")
 _BEFORE_OBJECT = {b"valid:": "val", b"validation:": "val", b"eval:": "eval", b"test:": "test"}  # ParlAI: `REPORT   | valid:`
 _BEFORE_OBJECT_MAX = 12  # bytes
 _LABEL = re.compile(r"[A-Za-z][\w./-]{0,80}\Z")  # of an evaluation: OLMo's `piqa`
-
 _DONE = re.compile(r"(step|iter|iteration|epoch) \(% ?done\)(?: {2}|\Z)", re.IGNORECASE)
 _DONE_ROW = re.compile(r"(\d{1,15}) \((\d{1,4}(?:\.\d{1,4})?)%\)(?: {2}|\Z)")
 _TIME = re.compile(r"\d{1,9}(?:\.\d{1,6})? (?:ms|[smhd])(?:[ ,]|\Z)")
@@ -73,29 +73,41 @@ class Rows:
     def __init__(self) -> None:
         self._values: dict[str, float] = {}
         self._section = ""
-        self._measured = False  # Lightning's table of a test: its values belong to no step
+        self._measured = self._begun = False  # its header says so: such a table needs no step; a row of it was read
 
     @property
     def open(self) -> bool:
         """Whether a table has begun."""
-        return bool(self._values) or self._measured
+        return self._measured or bool(self._values)
 
     def feed(self, text: str) -> tuple[bool, Found]:
         """(whether the line belongs to a table, what a table that ends here says)."""
         cells = text.strip().split("|")
         if len(cells) == 4 and not cells[0] and not cells[3]:
+            self._measured = self._measured or _MEASURED.match(cells[1].strip()) is not None
             self._row(cells[1], cells[2].strip())
             return True, None
-        is_rule = len(text) >= 5 and not text.strip(_RULE)
-        measured, self._measured = self._measured, self._measured and is_rule and not self._values
+        rule = not text.strip(_RULE) and len(text) >= _RULE_MIN
         if not self._values:
-            return False, None
+            return self._plain(text, rule)
         values, self._values, self._section = self._values, {}, ""
-        return (False, None) if not is_rule else (True, (None, values) if measured else _with_step(values))
+        measured_, self._measured = self._measured, False
+        if not rule:
+            return False, None
+        return True, _without_counts(values) if measured_ else _with_step(values)
+
+    def _plain(self, text: str, rule: bool) -> tuple[bool, Found]:
+        """A line of a table of measured values without bars. `rule`: it is one, below the header or at the end."""
+        row = _PLAIN_ROW.match(text) if self._measured else None
+        if row is not None:
+            self._begun = True
+            return True, _without_counts({row[1]: float(row[2].replace(",", ""))})
+        self._measured = (rule and self._measured and not self._begun) or _MEASURED_PLAIN.match(text.strip()) is not None
+        self._begun = False
+        return False, None
 
     def _row(self, cell: str, text: str) -> None:
         name = cell.strip()
-        self._measured = self._measured or (name in _OF_TESTS and text.startswith("DataLoader"))
         if not text:
             self._section = name if name.endswith("/") else ""
         elif _NUMBER.match(text) and name and len(self._values) < _ROWS_MAX:
@@ -204,7 +216,10 @@ class Columns:
             return False, None
         if _DASHES.match(text):
             self._stand(_FIELD, line)
-        row = self._row(text, line)
+        label = _LABELLED.match(text)
+        row = self._row(text if label is None else text[label.end() :], line)
+        if label is not None and row is not None:
+            row = row[0], under_all(_LABELS[label[1]], row[1])
         drawn = "|" in text and "%" in text  # fastai draws its bars between the rows
         self._lines = 0 if row is not None else self._lines + (not drawn)
         if self._lines > _LINES_WITHOUT_ROW:
@@ -365,6 +380,12 @@ def _balanced(name: str) -> str:
     return name.rstrip(")") if opened < closed else name.rpartition("(")[2] if opened > closed else name
 
 
+def _without_counts(values: dict[str, float]) -> Found:
+    """What a table of measured values says: the step is not in it. Lightning's may have the epoch."""
+    measured_ = {name: value for name, value in values.items() if name.lower() not in RANKS}
+    return (None, measured_) if measured_ else None
+
+
 def _with_step(values: dict[str, float]) -> Found:
     """A table without a step says nothing: it may be a configuration."""
     ranked = [
@@ -377,14 +398,3 @@ def _with_step(values: dict[str, float]) -> Found:
     if not is_step(step):
         return None
     return int(step), {key: value for key, value in values.items() if key != name}
-
-
-def coco(text: str) -> Optional[dict[str, float]]:
-    """A line of COCO's summary under its usual name: `AP`, `AP50`, `APs`, `AR100`. Empty for -1: there is no such object."""
-    match = _COCO.match(text)
-    if match is None:
-        return None
-    kind, iou, over, area, most, value = match.groups()
-    of_recall = most if kind == "AR" and area == "all" else ""
-    name = f"{kind}{'' if over else iou}{'' if area == 'all' else area[0]}{of_recall}"
-    return {name: float(value)} if float(value) >= 0.0 else {}

@@ -110,3 +110,19 @@ def number(text: Optional[str]) -> Optional[float]:
 def is_exact(text: str) -> bool:
     """Whether a number is written as a measured one is, with a point or an exponent, or is not finite."""
     return not text.lstrip("+-").replace(",", "").isdigit()
+
+_COCO = re.compile(
+    r"Average (?:Precision|Recall) {1,2}\((A[PR])\) {1,2}@\[ IoU=0\.(\d\d)(:0\.95)? {0,2}"
+    r"\| {0,2}area= {0,2}(all|small|medium|large) {0,2}\| {0,2}maxDets= {0,2}(\d{1,4}) {0,2}\] {0,2}= {0,2}(-?\d\.\d{1,9})\Z"
+)
+
+
+def coco(text: str) -> Optional[dict[str, float]]:
+    """A line of COCO's summary under its usual name: `AP`, `AP50`, `APs`, `AR100`. Empty for -1: there is no such object."""
+    match = _COCO.match(text)
+    if match is None:
+        return None
+    kind, iou, over, area, most, value = match.groups()
+    of_recall = most if kind == "AR" and area == "all" else ""
+    name = f"{kind}{'' if over else iou}{'' if area == 'all' else area[0]}{of_recall}"
+    return {name: float(value)} if float(value) >= 0.0 else {}

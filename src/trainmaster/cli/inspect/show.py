@@ -219,8 +219,9 @@ def body(job: dict[str, Any], now_s: float, series: Series, screen: tuple[int, b
         lines += ["", *_wrapped(f"Other metrics: {', '.join(others[:_METRICS])}{more}", "", "  ", width)]
     unread = _unread_primary(job)
     lines += ["", *_wrapped(unread, "", "  ", width)] if unread else []
+    trained = job["ended_s"] is not None and job["step"] is not None
     none = not job["metrics"] and not job.get("lost_metrics")
-    if none and (job["checkpoints"] or _ran_s(job, now_s) >= _READ_BY_S):
+    if none and (trained or job["checkpoints"] or _ran_s(job, now_s) >= _READ_BY_S):
         how = f"to see what is read from its output, and get a pattern that reads more: tm logs {job['id']} --rank 0"
         lines += ["", *_wrapped(f"Metrics: none is recorded; {how} | tm metrics try -", "", "  ", width)]
     return [*lines, *_checkpoints(job, now_s, width), *_artifacts(job), *_failure(job, width), *_rest(job, width)]

@@ -19,6 +19,7 @@ _FOUND = re.compile(
 )
 _UNITS = re.compile(r" ?(?:(?:s|ms|us|it/s|s/it|sec|seconds|[KMG]i?B)\b|(?:min|h)\b(?! {0,2}[:=]? {0,2}[-+.\d]))")
 _TIMES = ("s", "ms", "us", "ns", "sec", "secs", "seconds")  # after a number: no name of the next one
+_MARGIN = r"^\s*"  # before a number that the line begins with: it may stand after words in others
 _VALUE = rf"[-+.\deE]+|{_NOT_FINITE}"
 _MARKS = re.compile(r"[\W_]+")
 _BETWEEN = " \t:=([|#"  # a name and its number
@@ -65,8 +66,9 @@ def suggested(line: str, later: Sequence[str] = (), given: str | None = None, re
     taken = set() if given is None else set(compiled(given).groupindex)
     step = None if "step" in taken else step
     wanted = sorted([*values, *([step] if step else [])])
-    for begin in dict.fromkeys((_begin(text, wanted[0]), 0)):
+    for begin, margin in dict.fromkeys(((_begin(text, wanted[0]), _MARGIN), (0, _MARGIN), (0, ""))):
         pattern = _pattern(text, begin, wanted, step, taken)
+        pattern = margin + pattern if text[begin : begin + 1].isdigit() else pattern
         both = pattern if given is None else f"{given}|{pattern}"
         found = Parser(compiled(pattern), automatic=False).parse(line.encode())
         if found is not None and found[1] and not any(map(compiled(pattern).search, read)) and not pattern_fault(both):
@@ -104,9 +106,12 @@ def _step(text: str, numbers: list[_Number], later: list[list[_Number]]) -> _Num
     """
     named = [one for word in _STEPS for one in numbers if one.whole and one.word == word]
     begins = bool(numbers) and _MARKS.sub("", text[: numbers[0].start]) == _MARKS.sub("", numbers[0].name)
-    leading = takewhile(lambda one: one.whole and one.word not in _PLACES, numbers if begins else ())
-    growing = [one for at, one in enumerate(leading) if one.name or _grows(at, [numbers, *later])]
-    return next(iter([*named, *growing, *_only_growing(text, [numbers, *later])]), None)
+    leading = list(takewhile(lambda one: one.whole and one.word not in _PLACES, numbers if begins else ()))
+    lines = [numbers, *later]
+    first = next((at for at, one in enumerate(leading) if one.name or _changes(at, lines)), len(leading))
+    growing = [one for at, one in enumerate(leading) if one.name or (at <= first and _grows(at, lines))]
+    alone = _only_growing(text, lines) if first == len(leading) or growing else []  # else an epoch, and the batch in it
+    return next(iter([*named, *growing, *alone]), None)
 
 
 def _only_growing(text: str, lines: list[list[_Number]]) -> list[_Number]:
@@ -127,6 +132,11 @@ def _grows(at: int, lines: list[list[_Number]]) -> bool:
     """Whether the number at a place is larger in each later line."""
     values = [line[at].value for line in lines if at < len(line)]
     return len(values) > 1 and all(one < after for one, after in pairwise(values))
+
+
+def _changes(at: int, lines: list[list[_Number]]) -> bool:
+    """Whether the number at a place is not the same in all lines."""
+    return len({line[at].value for line in lines if at < len(line)}) > 1
 
 
 def _pattern(text: str, begin: int, wanted: list[_Number], step: _Number | None, taken: set[str]) -> str:
@@ -164,6 +174,6 @@ def _varying(text: str) -> str:
         if part.isspace():
             pattern += r"\s*" if before[-1:] in _OPENING else r"\s+"  # `[   100,` is `[100000,` later
         else:
-            pattern += r"\S+" if part[:1].isdigit() else re.escape(part)
+            pattern += r"\d\S*" if part[:1].isdigit() else re.escape(part)
         before = part
     return pattern
