@@ -19,7 +19,7 @@ from trainmaster.model.spec import CheckpointSpec, GpuChoice, Resources
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery.resumption import Evidence, Word
 from trainmaster.server.views.job_notes import advice, counted_anew, not_loaded, notes, without_steps
-from trainmaster.server.views.resources import attempt_view, pending_job, starting_text
+from trainmaster.server.views.resources import attempt_view, job_view, pending_job, starting_text
 from trainmaster.testing.builders import job, placed
 
 ATTEMPT = Attempt(1, Allocation(()), 0.0, (NodeRun(),))
@@ -216,3 +216,12 @@ def test_a_checkpoint_without_a_step_says_when_it_was_saved_and_from_where_its_a
     assert again(5, "0004-00001", None) == "given checkpoint 0004-00001, whose step is not known"
     assert again(6, "work:last.bin", 120) == "given step 120"  # complete, and not in the store
     assert again(7, "work:last.bin", 120, approximate=True) == "given about step 120"
+
+
+def test_a_start_that_was_reported_late_is_shown_as_early_as_its_ranks_began() -> None:
+    """The server was killed right after a submit: a job of 9.5 s had "succeeded after less than 0.1 s"."""
+    late = replace(ATTEMPT, placed_s=1.0, started_s=11.0, ended_s=11.0, ran_s=9.5)
+    ended = replace(job(), state=State.SUCCEEDED, attempt=late, created_s=0.5, started_s=11.0, ended_s=11.0, ran_s=9.5)
+    assert (job_view(ended, {}, "")["started_s"], attempt_view(ended, late, None)["started_s"]) == (1.5, 1.5)
+    known = replace(ended, started_s=1.2, attempt=replace(late, started_s=1.2))
+    assert (job_view(known, {}, "")["started_s"], attempt_view(known, replace(late, started_s=1.2), None)["started_s"]) == (1.2, 1.2)

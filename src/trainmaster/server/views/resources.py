@@ -71,6 +71,14 @@ def pending_reason(job: Job, rows: Sequence[InboxRow]) -> str:
     return reason
 
 
+def _began_s(span: tuple[float | None, float | None], ran_s: float, earliest_s: float) -> float | None:
+    """When it started: as recorded, or earlier if its agents say that it ran for longer. The server may have been down then."""
+    started_s, ended_s = span
+    if started_s is None or ended_s is None:
+        return started_s
+    return max(min(started_s, earliest_s), min(started_s, ended_s - ran_s))
+
+
 def job_view(job: Job, points: Points, reason: str) -> View:
     """A job as a list entry."""
     attempt = job.attempt
@@ -87,7 +95,7 @@ def job_view(job: Job, points: Points, reason: str) -> View:
         "priority": job.spec.priority,
         "attempt": attempt.number if attempt is not None else 0,
         "created_s": job.created_s,
-        "started_s": job.started_s,
+        "started_s": _began_s((job.started_s, job.ended_s), job.ran_s, job.created_s),
         "ended_s": job.ended_s,
         "nodes": _node_names(attempt),
         "command": redaction.shown_line(job.spec),
@@ -211,7 +219,7 @@ def attempt_view(job: Job, attempt: Attempt, seen: resumption.Evidence | None) -
         "signal": failure.signal if failure is not None else None,
         "rank": failure.rank if failure is not None else None,
         "placed_s": attempt.placed_s,
-        "started_s": attempt.started_s,
+        "started_s": _began_s((attempt.started_s, attempt.ended_s), attempt.ran_s or 0.0, attempt.placed_s),
         "ended_s": attempt.ended_s,
         "ran_s": attempt.ran_s,
         "resumed_from": attempt.restored,
