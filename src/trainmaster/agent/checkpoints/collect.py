@@ -164,7 +164,8 @@ class Collector:
         self._counter += 1
         self.observations.commit(candidate)
         self.unstored.staged(staged["id"], candidate.key, step, candidate)
-        return [staged if step is not None else {**staged, "saved_s": candidate.written_s}]
+        told = {"output_at": step_at(candidate.written_s)}
+        return [{**staged, **told, **({} if step is not None else {"saved_s": candidate.written_s})}]
 
     def _step_of(self, candidate: Candidate, step_at: StepAt) -> Optional[int]:
         if candidate.step is None and self._left is not None and self._is_left(candidate):
