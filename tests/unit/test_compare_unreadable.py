@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from trainmaster.errors import StoreRefusedError, StoreUnavailableError
-from trainmaster.server.record import comparison
+from trainmaster.server.record import comparison, provenance
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,12 @@ def test_what_cannot_be_read_now_is_said_to_be_that(error: Exception) -> None:
     assert comparison._tree(services, "d" * 64) == "the list of them cannot be read now (Permission denied)"
     entry = {"type": "file", "bytes": 3, "sha256": "d" * 64}
     assert comparison._lines(services, entry) == "cannot be read now (Permission denied)"
+
+
+@pytest.mark.parametrize("error", [StoreUnavailableError("Permission denied"), StoreRefusedError("Permission denied")])
+def test_a_record_that_an_object_store_does_not_give_out_is_said_to_be_that(error: Exception) -> None:
+    def refuse(_names: Any) -> Any:
+        raise error
+
+    services: Any = SimpleNamespace(blobs=SimpleNamespace(exists=refuse))
+    assert provenance.recorded(services, "d" * 64) == "the record cannot be read now (Permission denied)"

@@ -175,3 +175,15 @@ def test_an_agent_that_went_with_its_machine_ran_until_it_was_last_heard_of(serv
     (first, second) = server.events.attempts("train-1")
     assert first.failure is not None
     assert (first.failure.cause, first.ran_s, server.job().ran_s, second.number) == (Cause.AGENT_LOST, 300.0, 300.0, 2)
+
+
+def test_an_agent_that_went_before_its_first_heartbeat_did_not_run_until_it_was_missed(server: Server) -> None:
+    """After a restore of yesterday's backup, a job had "run" for a day, and reached its limit in its next attempt."""
+    server.running(time_limit_s=3600.0)
+    server.engine.says[KEY] = Observation(Phase.GONE)
+    server.clock.time_s += 8 * 3600.0
+    server.start()
+    server.loop.contact.heard = dict[AgentKey, float]().get
+    server.tick()
+    (first, second) = server.events.attempts("train-1")
+    assert (first.ran_s, server.job().ran_s, second.number) == (0.0, 0.0, 2)

@@ -223,6 +223,21 @@ def test_which_python_a_command_runs_in(tmp_path: Path) -> None:
     assert installed_packages.interpreter(["true"], False, {"PATH": ""}, "/") == (None, False)
 
 
+def test_a_relative_directory_of_the_path_is_one_of_the_work_directory(tmp_path: Path) -> None:
+    here, other = tmp_path / "work" / "env" / "bin" / "python", tmp_path / "other" / "python"
+    for python in (here, other):
+        python.parent.mkdir(parents=True)
+        python.touch(mode=0o755)
+    work = str(tmp_path / "work")
+
+    def found(line: str, path: str) -> tuple[str | None, bool]:
+        return installed_packages.interpreter(["bash", "-c", line], True, {"PATH": path}, work)
+
+    assert found("python train.py", f"env/bin:{other.parent}") == (str(here), False)  # a `cd` of the program leads elsewhere
+    assert found("python train.py", f"{other.parent}:env/bin") == (str(other), True)
+    assert found(f"{other} train.py", f"env/bin:{other.parent}") == (str(other), True)
+
+
 def test_whether_a_command_surely_starts_the_python_of_its_record(tmp_path: Path) -> None:
     """Packages of the PATH's Python were recorded although the command started another one."""
     mine, other = write(tmp_path / "a" / "bin" / "python", ""), write(tmp_path / "b" / "bin" / "python", "")

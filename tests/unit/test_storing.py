@@ -287,3 +287,18 @@ def test_a_look_that_fails_is_not_the_last(tmp_path: Path, capfd: pytest.Capture
     told = [fields["text"] for kind, fields in it.results if kind == "warned"]
     assert told == ["could not look for checkpoints or artifacts (scan): see agent.log of this attempt", ""]
     assert capfd.readouterr().err.count("Traceback") == 1
+
+
+def test_what_a_checkpoint_is_said_to_be_of_is_the_output_when_it_was_saved(tmp_path: Path) -> None:
+    """A first directory is stored 20 s after it was saved: its loss was compared with that of a step far beyond it."""
+    it, progress = begun(tmp_path, os.getpid(), "ck-{step}")
+    saved_s = time.time() - 20.0
+    for step, loss, after_s in ((20, 2.0, -1.0), (430, 0.5, 19.0)):
+        progress.written_s = saved_s + after_s
+        progress.printed(0, step, {"loss": loss})
+    os.utime(write(tmp_path / "work" / "ck-20", "weights"), (saved_s, saved_s))
+    looks(it, 4)
+    write(tmp_path / "work" / "ck-430", "weights")
+    looks(it, 4)
+    told = [fields["progress"] for kind, fields in it.results if kind == "staged"]
+    assert [(one["last_step"], one["last"]) for one in told] == [(20, {}), (430, {"loss": 0.5})]

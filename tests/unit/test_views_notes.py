@@ -11,7 +11,7 @@ from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.events import AttemptEnded, Placed
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Action, Attempt, Cause, Failure, NodePhase, NodeRun, State, Verdict
+from trainmaster.model.job import Action, Attempt, Cause, Failure, NodePhase, NodeRun, Outcome, State, Verdict
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
 from trainmaster.model.progress import Progress
@@ -19,7 +19,7 @@ from trainmaster.model.spec import CheckpointSpec, GpuChoice, Resources
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery.resumption import Evidence, Word
 from trainmaster.server.views.job_notes import advice, counted_anew, not_loaded, notes, without_steps
-from trainmaster.server.views.resources import attempt_view, pending_job, starting_text
+from trainmaster.server.views.resources import attempt_view, job_view, pending_job, starting_text
 from trainmaster.testing.builders import job, placed
 
 ATTEMPT = Attempt(1, Allocation(()), 0.0, (NodeRun(),))
@@ -216,3 +216,27 @@ def test_a_checkpoint_without_a_step_says_when_it_was_saved_and_from_where_its_a
     assert again(5, "0004-00001", None) == "given checkpoint 0004-00001, whose step is not known"
     assert again(6, "work:last.bin", 120) == "given step 120"  # complete, and not in the store
     assert again(7, "work:last.bin", 120, approximate=True) == "given about step 120"
+
+
+def test_a_start_that_was_reported_late_is_shown_as_early_as_its_ranks_began() -> None:
+    """The server was killed right after a submit: a job of 9.5 s had "succeeded after less than 0.1 s"."""
+    late = replace(ATTEMPT, placed_s=1.0, started_s=11.0, ended_s=11.0, ran_s=9.5)
+    ended = replace(job(), state=State.SUCCEEDED, attempt=late, created_s=0.5, started_s=11.0, ended_s=11.0, ran_s=9.5)
+    assert (job_view(ended, {}, "")["started_s"], attempt_view(ended, late, None)["started_s"]) == (1.5, 1.5)
+    known = replace(ended, started_s=1.2, attempt=replace(late, started_s=1.2))
+    assert (job_view(known, {}, "")["started_s"], attempt_view(known, replace(late, started_s=1.2), None)["started_s"]) == (1.2, 1.2)
+
+
+def test_an_end_that_was_recorded_late_is_shown_when_it_was() -> None:
+    """The server was down: a job of 2 s had "succeeded after 16 s"."""
+    outcome = Outcome(ran_s=2.0).recorded_later(13.5)
+    assert Outcome().recorded_later(0.5) == Outcome()
+    nodes = (NodeRun(outcome=outcome, phase=NodePhase.ENDED),)
+    late = replace(ATTEMPT, placed_s=1.0, started_s=1.5, ended_s=17.5, ran_s=2.0, nodes=nodes)
+    ended = replace(job(), state=State.SUCCEEDED, attempt=late, created_s=0.5, started_s=1.5, ended_s=17.5, ran_s=2.0)
+    views = job_view(ended, {}, ""), attempt_view(ended, late, None)
+    assert [(one["started_s"], one["ended_s"]) for one in views] == [(1.5, 4.0)] * 2
+    set_ahead = replace(late, nodes=(NodeRun(outcome=outcome.recorded_later(9e6)),))  # by a clock that was set meanwhile
+    assert attempt_view(ended, set_ahead, None)["ended_s"] == 3.0
+    cancelled = replace(ended, state=State.CANCELLED, ended_s=90.0)  # while it waited for a restart
+    assert job_view(cancelled, {}, "")["ended_s"] == 90.0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import time
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 
 from trainmaster import agent
 from trainmaster.agent.files.fast_json import loads, read_json
+from trainmaster.agent.files.own_words import OwnWords
 from trainmaster.agent.launch.start import Failure, Startup
 from trainmaster.agent.processes import libc
 from trainmaster.agent.processes.wakeup import Wake
@@ -42,7 +44,8 @@ def run(directory: str) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.exists(os.path.join(directory, names.EXIT)) or not _first(directory):
             return 0
-        _live(directory)
+        with redirect_stderr(OwnWords(sys.stderr)):
+            _live(directory)
         return 0
     except BlockingIOError:
         return 0

@@ -44,17 +44,19 @@ MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # followed by
 class Contact:
     """Whether agents can reach the server, and when they last did."""
 
-    heard: Heard = lambda key: None
+    heard: Heard | None = None  # None: heartbeats are not known
     since_s: float = -inf  # the time from which agents can reach the server
 
     def reported_by_s(self) -> float:
         """The time by which every running agent has reported what happened before."""
         return self.since_s + HEARD_WITHIN_S
 
-    def lost_s(self, keys: Iterable[AgentKey], now_s: float) -> float | None:
-        """The last heartbeat of any of these agents, if that is old. None: they are in contact, or there was none."""
+    def lost_s(self, keys: Iterable[AgentKey], began_s: float, now_s: float) -> float | None:
+        """When any of these agents was last heard of, if that is long ago: by its heartbeat, or when it began. None: lately."""
+        if self.heard is None:
+            return None
         words = [self.heard(key) for key in keys]
-        last_s = max((word_s for word_s in words if word_s is not None), default=now_s)
+        last_s = max((word_s for word_s in words if word_s is not None), default=began_s)
         return last_s if now_s - last_s > HEARD_WITHIN_S else None
 
 
@@ -125,12 +127,14 @@ def _met(conditions: StartConditions) -> Iterator[str]:
 def _ran_s(job_id: str, attempt: Attempt, now_s: float, contact: Contact) -> float | None:
     """How long the ranks of an attempt ran, as measured by its agents: the server may have been down at start or end.
 
-    If no agent could report (the machine went down), the time until the last heartbeat, if that is old. None: until now.
+    If no agent could report (the machine went down), the time until the last heartbeat, if that is old; without one, none.
+    None: until now.
     """
     told = [node.outcome.ran_s for node in attempt.nodes if node.outcome is not None and not node.outcome.lost]
     if told or attempt.started_s is None:
         return max(told, default=None)
-    last_s = contact.lost_s((attempt.key(job_id, index) for index in range(len(attempt.nodes))), now_s)
+    keys = (attempt.key(job_id, index) for index in range(len(attempt.nodes)))
+    last_s = contact.lost_s(keys, attempt.started_s, now_s)
     return None if last_s is None else max(0.0, last_s - attempt.started_s)
 
 

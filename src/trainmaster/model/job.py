@@ -92,6 +92,9 @@ class RankEnd:
         return f"rank {self.rank}" if self.role is None else f"role {self.role}"
 
 
+_LATE_S = 1.0  # after an end, its record is late
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How one agent's part of an attempt ended: from its `exit.json`, or `lost` if it is proven to be gone."""
@@ -117,6 +120,7 @@ class Outcome:
     progress: Progress | None = None  # None: from an agent of an older version
     unread: str = ""  # why output was not read or searched: steps may be missing
     terminated: bool = False  # the agent had SIGTERM or SIGINT, not from us, so its ranks were stopped or not started
+    ended_ago_s: float = 0.0  # time from its end to the record of it, if that is long; 0 if unknown
 
     @property
     def clean(self) -> bool:
@@ -126,7 +130,8 @@ class Outcome:
 
     def recorded_later(self, waited_s: float) -> "Outcome":
         """It, as it is recorded that long after the agent told it."""
-        return replace(self, failed_ago_s=self.failed_ago_s + waited_s) if self.failed_ago_s > 0 else self
+        told = replace(self, failed_ago_s=self.failed_ago_s + waited_s) if self.failed_ago_s > 0 else self
+        return replace(told, ended_ago_s=self.ended_ago_s + waited_s) if waited_s > _LATE_S else told
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are sta
 if TYPE_CHECKING:
     from typing import AbstractSet, Any, Callable, Dict, List, Optional, Tuple
 
-    from trainmaster.agent.checkpoints.candidate_files import Candidate
+    from trainmaster.agent.checkpoints.candidate_files import Candidate, State
     from trainmaster.agent.checkpoints.sdk_parts import SdkParts
     from trainmaster.agent.checkpoints.unstored import UnstoredCheckpoint
     from trainmaster.agent.files.globs import Glob
@@ -41,6 +41,7 @@ class Collector:
         self.matches = Matches(launch, self.unstored.waits)
         self.observations = Observations(launch["work"])
         self._left: Optional[UnstoredCheckpoint] = None  # complete when this attempt began, and not in the store
+        self._refused: Optional[State] = None  # of the last one that was complete and could not be stored
         self._counter = 0
         self._sdk: Optional[SdkParts] = None
         self.start_early: Callable[[str], Optional[Check]] = lambda identifier: None  # starts an upload during staging
@@ -113,7 +114,7 @@ class Collector:
     def report_unfinished(self) -> None:
         """Nothing will be written any more: report the newest candidate that is incomplete."""
         found = [one for one in self.matches.candidates() if not self.observations.committed(one)]
-        if found and self.observations.sighted(found[-1]):
+        if found and found[-1].state != self._refused and self.observations.sighted(found[-1]):
             self.unstored.waits(found[-1].key, self.observations.lacks(found[-1], None), now=True)
 
     def sdk_checkpoint(self, rank: int, step: Optional[int], directory: str, ranks: str) -> List[Staged]:
@@ -157,12 +158,14 @@ class Collector:
             return []
         except OSError as error:
             if error.errno != errno.ENOENT or candidate_files.again(glob, candidate) == candidate:
+                self._refused = candidate.state
                 self.unstored.refused(candidate, step, error)
             return []
         self._counter += 1
         self.observations.commit(candidate)
         self.unstored.staged(staged["id"], candidate.key, step, candidate)
-        return [staged if step is not None else {**staged, "saved_s": candidate.written_s}]
+        told = {"output_at": step_at(candidate.written_s)}
+        return [{**staged, **told, **({} if step is not None else {"saved_s": candidate.written_s})}]
 
     def _step_of(self, candidate: Candidate, step_at: StepAt) -> Optional[int]:
         if candidate.step is None and self._left is not None and self._is_left(candidate):

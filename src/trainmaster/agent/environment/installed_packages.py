@@ -42,6 +42,7 @@ def interpreter(command: List[str], shell: bool, environment: Mapping[str, str],
         alike = {(os.path.dirname(path), os.path.realpath(path)) for path in named}
         head = _head(named[0])
         one = len(named) == len(seen) and len(alike) == 1 and head is not None and not head.startswith(b"#!")
+        one = one and not (any("/" not in word for word in words) and _searched_in_work(environment, named[0]))
         return named[0], whole and one and not _decided_by(environment, words, "bash" in map(os.path.basename, command))
     written = _WORD.findall(command[-1] if shell else " ".join(command))
     guessed = (_python_of(word, environment, work) for word in (*written, "python", "python3"))
@@ -52,6 +53,16 @@ def _decided_by(environment: Mapping[str, str], words: List[str], bash: bool) ->
     """Whether a variable lets another Python start, or lets it find other packages than those of its own directories."""
     functions = any(f"BASH_FUNC_{word}%%" in environment for word in words)
     return bool(environment.get("PYTHONHOME") or (bash and (environment.get("BASH_ENV") or functions)))
+
+
+def _searched_in_work(environment: Mapping[str, str], python: str) -> bool:
+    """Whether PATH names a relative directory up to that of this Python: after a `cd` it is another one."""
+    for directory in environment.get("PATH", "").split(os.pathsep):
+        if not os.path.isabs(directory):
+            return True
+        if directory == os.path.dirname(python):
+            break
+    return False
 
 
 def _python_of(word: str, environment: Mapping[str, str], work: str) -> Optional[str]:
@@ -78,13 +89,13 @@ def _head(path: str) -> Optional[bytes]:
 
 
 def _found(word: str, environment: Mapping[str, str], work: str) -> Optional[str]:
-    """The path of a program in a command line, by the rules of the system."""
+    """The path of a program in a command line, by the rules of the system. `work`: where the command starts."""
     if "/" in word:
         path = os.path.join(work, os.path.expanduser(word))
         return path if os.path.isfile(path) else None
     for directory in environment.get("PATH", "").split(os.pathsep):
-        path = os.path.join(directory, word)
-        if directory and os.access(path, os.X_OK) and os.path.isfile(path):
+        path = os.path.join(work, directory, word)
+        if os.access(path, os.X_OK) and os.path.isfile(path):
             return path
     return None
 

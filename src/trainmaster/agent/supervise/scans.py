@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.transport.delivery import Delivery
 
 _FIRST = 4  # checkpoints, after each of which the pattern is looked at
+_FAR = 2  # times the step of a checkpoint: the losses are others there
 _CLOCK_MOVED_S = 1.0  # it was set: a slow correction changes both clocks
 
 
@@ -168,4 +169,13 @@ class CheckpointScans:
                 # One from before this attempt was saved by an earlier one; if the clock was set, nobody knows when.
                 if after_s >= 0.0 and abs(moved_s) < _CLOCK_MOVED_S:
                     part["after_s"] = round(after_s, 1)
-            self._delivery.deliver("staged", {**part, "progress": self._progress.evidence.record()})
+            progress = _as_saved(self._progress.evidence.record(), part.pop("output_at", None))
+            self._delivery.deliver("staged", {**part, "progress": progress})
+
+
+def _as_saved(progress: dict[str, Any], step: Optional[int]) -> dict[str, Any]:
+    """The program's progress when a checkpoint was saved, at `step` of its output, if its output is far beyond that by now."""
+    last = progress["last_step"]
+    if step is None or last is None or last < _FAR * max(1, step):
+        return progress
+    return {**progress, "last_step": step, "last": {}}

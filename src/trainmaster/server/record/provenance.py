@@ -13,7 +13,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from trainmaster.errors import ConflictError, DamagedError, NotFoundError, OperationError, UsageError
+from trainmaster.errors import (
+    ConflictError,
+    DamagedError,
+    DiskFullError,
+    NotFoundError,
+    OperationError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    UsageError,
+)
 from trainmaster.model import redaction
 from trainmaster.model.job import Attempt, Job
 from trainmaster.ports.blobs import diff_blob, environment_blob
@@ -80,11 +89,13 @@ def recorded(services: Services, name: str | None) -> EnvironmentRecord | str:
         return "nothing is recorded"
     try:
         record = environment(services, name)
+        if record is not None:
+            return record
+        return "the record is lost" if services.blobs.stat(environment_blob(name)) is None else "the record is damaged"
     except OSError as error:
         return f"the record cannot be read now ({error.strerror or error})"
-    if record is not None:
-        return record
-    return "the record is lost" if services.blobs.stat(environment_blob(name)) is None else "the record is damaged"
+    except (StoreUnavailableError, StoreRefusedError, DiskFullError) as error:
+        return f"the record cannot be read now ({error.message})"
 
 
 def check_diff(services: Services, name: str | None) -> None:
