@@ -304,64 +304,6 @@ def test_rows_with_a_blank_column_are_read_by_their_place() -> None:
     ]
 
 
-EPOCHS = "Training epochs on cpu: 100%|###| {}/4 [00:00<00:00,  4.99epoch/s{}]"
-
-
-@pytest.mark.parametrize(
-    ("drawn", "wanted"),
-    [
-        # PyKEEN: `for epoch in tqdm(...): ...; bar.set_postfix(...)`, each drawn before the bar moves on.
-        ([(0, None), (0, 1.4), (1, 1.4), (1, 1.3), (2, 1.3), (2, 1.1), (3, 1.1), (4, 1.1), (4, 1.1)], {1: 1.4, 2: 1.3, 3: 1.1, 4: 1.1}),
-        ([(0, None), (0, 1.4), (1, 1.3), (2, 1.1)], {2: 1.3, 3: 1.1}),  # moves that are drawn too soon are left out
-        # A fast bar moves by three at once, and each state is drawn twice.
-        ([(0, None), (0, 1.9), (0, 1.9), (1, 1.9), (1, 1.8), (1, 1.8), (1, 1.7), (1, 1.7), (1, 1.6), (4, 1.6)],
-         {1: 1.9, 2: 1.8, 4: 1.6}),  # which step had 1.7 is not known
-        # Each step changes two values, one after the other.
-        ([(0, None), (0, 1.9), (0, 1.8), (1, 1.8), (1, 1.7), (1, 1.6), (2, 1.6), (2, 1.5), (2, 1.4)], {1: 1.8, 2: 1.6, 3: 1.4}),
-        ([(2, None), (2, 1.4), (3, 1.4), (3, 1.3), (4, 1.3)], {3: 1.4, 4: 1.3}),  # it begins at 2
-        # `bar.update(1)`, and then `bar.set_postfix(...)`.
-        ([(0, None), (1, None), (1, 1.4), (2, 1.4), (2, 1.3), (3, 1.3), (3, 1.1)], {1: 1.4, 2: 1.3, 3: 1.1}),
-        ([(0, None), (0, 0.0), (1, 0.0), (1, 1.4), (2, 1.4), (2, 1.3)], {1: 1.4, 2: 1.3}),  # 0.0 was not measured
-        ([(1, 1.4), (2, 1.4), (2, 1.3)], {1: 1.4, 2: 1.3}),  # the beginning was not seen
-    ],
-)  # fmt: skip
-def test_values_in_a_bar_belong_to_the_step_that_made_them(drawn: list[tuple[int, float | None]], wanted: dict[int, float]) -> None:
-    lines = [EPOCHS.format(at, "" if loss is None else f", loss={loss}") for at, loss in drawn]
-    assert {step: values["loss"] for step, values in read(*lines)} == wanted
-
-
-def test_the_bar_of_a_new_epoch_says_nothing_of_the_epoch_before() -> None:
-    """Its first values, drawn at 0/60, replaced the last ones of the epoch before, and were called the best."""
-    states = [(1, 60, 0.506), (2, 0, None), (2, 0, 0.45), (2, 0, 0.45), (2, 0, 0.39), (2, 0, 0.41), (2, 3, 0.41), (2, 3, 0.47), (2, 60, 0.47)]
-    lines = [f"epoch {epoch}: 9%|###| {at}/60 [00:01<00:01, 9.0it/s{'' if loss is None else f', loss={loss}'}]" for epoch, at, loss in states]
-    assert {step: values["loss"] for step, values in read(*lines)} == {60: 0.506, 63: 0.41, 64: 0.47, 120: 0.47}
-
-
-def test_a_bar_goes_on_giving_steps_where_a_line_names_the_same_ones() -> None:
-    """d3rlpy: from the first named step on, a whole epoch's values were put on it."""
-    bar = "Epoch {}/2: 100%|###| {}/500 [00:03<00:00, 160.72it/s, loss={}]"
-    lines = [bar.format(1, 500, 1.15), "step 500: val_loss 1.2", bar.format(2, 250, 1.05), bar.format(2, 500, 1.04), "step 1000: val_loss 1.2"]
-    assert [step for step, _ in read(*lines)] == [500, 500, 750, 1000, 1000]
-    lines[1] = "step 125: val_loss 1.2"  # of four batches each
-    assert [step for step, _ in read(*lines)] == [500, 125, None, None, 1000]
-
-
-def test_what_lightning_monitors_has_its_own_name() -> None:
-    line = "Epoch 0, global step 50: '{}' reached 0.25 (best 0.25), saving model to '/out/epoch=0-step=50.ckpt' as top 1"
-    assert read(line.format("val_loss")) == [(50, {"val_loss": 0.25})]
-    assert read(line.format("val/acc")) == [(50, {"val/acc": 0.25})]
-
-
-def test_bars_between_the_rows_of_a_table_do_not_end_it() -> None:
-    """fastai draws its bars a hundred times between the header and a row, and nothing of any usual run was read."""
-    bars = [f"Epoch 1/2 : |----| {percent}.00% [{percent}/99 00:00<?]" for percent in range(90)]
-    lines = ["epoch     train_loss  valid_loss  time    ", *bars, "0         0.5       0.6    00:01    ", *bars, "1         0.4       0.7    00:01    "]
-    parser = Parser()
-    assert [found for line in lines if (found := parser.parse(line.encode())) is not None] == [
-        (0, {"train_loss": 0.5, "valid_loss": 0.6}), (1, {"train_loss": 0.4, "valid_loss": 0.7}),
-    ]  # fmt: skip
-
-
 def test_a_step_that_stands_still_while_epochs_go_on_is_none() -> None:
     """scikit-learn prints `Iteration 1` at each `partial_fit`: all epochs were one point."""
     lines = [line for epoch in range(5) for line in (f"Iteration 1, loss = {1 - epoch / 10:.1f}", f"EPOCH {epoch}  train {epoch / 10}  test 0.5")]
