@@ -1,4 +1,5 @@
-"""How long a decision takes: cold, after one arrival and one end, for a gang that never can start, for victims of a large one.
+"""How long a decision takes from scratch: of a full queue, after an arrival and an end, for a gang that can never start, for
+victims of a large one. The state that it reads is kept up to date by events, as in the live loop.
 
 The queue has three dozen requests by ten projects of four members under fair share with quotas, before nodes of 8 GPUs,
 80 % full. Beside it SDSC-SP2 through the production cycle where that trace is there (`TRAINMASTER_TRACES`), next to a bare loop
@@ -19,10 +20,11 @@ import common
 
 from trainmaster.model.cluster import Cluster, Project, Quota
 from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
-from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.cycle import cycle, kept
 from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import ARRIVED, ENDED, STARTED, Changes, Plan, Snapshot
+from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.state import ClusterState
 from trainmaster.scheduling.task import Owner, Run, Task, kind_of
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.measures import measure
@@ -56,7 +58,7 @@ class World:
         self.sites = gpu_nodes(nodes, GPUS)
         self.sites = tuple(site._replace(cell=site.cell._replace(memory=1 << 30)) for site in self.sites)
         self.distinct, self.waiting, self.running = distinct, dict[str, Task](), dict[str, Run]()
-        self.changes = Changes()
+        self.state: ClusterState | None = None
         free = [GPUS if self.rng.random() > 0.8 else 0 for _ in range(nodes)]
         for node in range(nodes):
             left = GPUS - free[node]
@@ -79,54 +81,59 @@ class World:
 
     def arrive(self, task: Task) -> None:
         self.waiting[task.id] = task
-        self.changes = self.changes.note(ARRIVED, task.id)
+        if self.state is not None:
+            self.state.arrive(task)
 
     def snapshot(self, depth: int) -> Snapshot:
-        return Snapshot(self.now_s, self.sites, self.waiting, self.running, 0, self.changes, rules=RULES, depth=depth)
+        return Snapshot(self.now_s, self.sites, self.waiting, self.running, 0, rules=RULES, depth=depth)
 
     def act(self, plan: Plan) -> None:
         for placement in plan.placements:
-            self.running[placement.job] = Run(self.waiting.pop(placement.job), placement.grant, self.now_s)
-            self.changes = self.changes.note(STARTED, placement.job)
+            run = self.running[placement.job] = Run(self.waiting.pop(placement.job), placement.grant, self.now_s)
+            if self.state is not None:
+                self.state.start(run)
 
     def step(self) -> None:
         self.now_s += 1.0
         id = self.rng.choice(list(self.running))
         del self.running[id]
-        self.changes = self.changes.note(ENDED, id)
+        if self.state is not None:
+            self.state.end(id)
         self.arrive(self._task(requests(self.distinct, self.rng)))
 
 
-def timed(world: World, carry: Carry | None, depth: int) -> tuple[float, Plan, Carry]:
-    """One cycle."""
+def timed(world: World, depth: int) -> tuple[float, Plan]:
+    """One decision."""
     snapshot = world.snapshot(depth)
+    world.state = kept(world.state, snapshot, FAIR)
+    assert world.state is not None
+    world.state.settle()  # of the decision before, where that was not carried out
     began_s = time.perf_counter()
-    plan, carry = cycle(snapshot, FAIR, carry)
-    return time.perf_counter() - began_s, plan, carry
+    plan = cycle(snapshot, FAIR, world.state)
+    return time.perf_counter() - began_s, plan
 
 
 def cold(nodes: int, pending: int, n: int, distinct: bool = False) -> list[float]:
-    """Cycles that remember nothing. What requests and cells are to each other is process-wide and known after the first."""
+    """Decisions about the whole queue, none of which is carried out."""
     world = World(nodes, pending, distinct)
-    timed(world, None, 1)
-    return [timed(world, None, 1)[0] for _ in range(n)]
+    timed(world, 1)
+    return [timed(world, 1)[0] for _ in range(n)]
 
 
 def incremental(nodes: int, pending: int, n: int) -> tuple[list[float], list[float]]:
     """One arrival, one end, then the cycle, with 32 reservations; and the same when a gang arrives that can never start."""
-    world, carry = World(nodes, pending), Carry()
-    _, plan, carry = timed(world, carry, 32)
-    world.act(plan)
+    world = World(nodes, pending)
+    world.act(timed(world, 32)[1])
     found, never = [], []
     for _ in range(n + 3):
         world.step()
-        seconds, plan, carry = timed(world, carry, 32)
+        seconds, plan = timed(world, 32)
         world.act(plan)
         found.append(seconds)
     for i in range(n):
         task = world._task(ask_of(nodes + 1, Shape(8, 0, ("gpu",), 100 + i)))
         world.arrive(task)
-        seconds, plan, carry = timed(world, carry, 32)
+        seconds, plan = timed(world, 32)
         assert plan.reason(task, world.now_s).kind == "impossible"
         world.act(plan)
         never.append(seconds)
@@ -149,9 +156,9 @@ def making_way(n: int) -> list[float]:
                 )
         gang = world._task(ask_of(500, Shape(8, 0, ("gpu",), 1000)))
         kind = kind_of(gang.kind.ask, Owner("p0", "m0", "production", 0, 3000))
-        carry = timed(world, Carry(), 1)[2]
+        timed(world, 1)
         world.arrive(gang._replace(kind=kind))
-        seconds, plan, _ = timed(world, carry, 1)
+        seconds, plan = timed(world, 1)
         assert len(plan.handovers) == 1
         assert len(plan.handovers[0].victims) == 2000
         found.append(seconds)

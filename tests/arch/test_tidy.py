@@ -19,7 +19,7 @@ MORE_ATTRIBUTES = {  # grown before there was a law, and not to grow on
     "agent/metrics/counting.py Steps": 12,
     "agent/metrics/parse.py Parser": 12,
     "agent/metrics/progress.py Progress": 11,
-    "simulator/forecast_scores.py ForecastScorer": 15,
+    "simulator/forecast_scores.py ForecastScorer": 13,
     "testing/histories/people.py People": 11,
     "testing/histories/scenario.py Scenario": 19,
 }

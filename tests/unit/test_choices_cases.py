@@ -16,8 +16,9 @@ from trainmaster.scheduling.choices import Market
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.explain import grouped, why
 from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import ENDED, Changes, Plan, Snapshot
+from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.state import ClusterState
 from trainmaster.scheduling.task import Choices, Kind, Owner, Past, Run, Task, kind_of
 from trainmaster.scheduling.wish import Wish
 from trainmaster.spec.document import from_mapping, load_bytes, to_mapping
@@ -46,7 +47,7 @@ def busy(node: int, left_s: float | None = None) -> Run:
 
 def decide(waiting: list[Task], running: list[Run], rules: Cluster = RULES, policy: str = "easy") -> Plan:
     seen = Snapshot(NOW_S, SITES, {one.id: one for one in waiting}, {one.task.id: one for one in running}, rules=rules)
-    return cycle(seen, POLICIES[policy])[0]
+    return cycle(seen, POLICIES[policy])
 
 
 def nodes_of(plan: Plan) -> dict[str, str]:
@@ -201,7 +202,7 @@ ROW = tuple(Site(f"n{i}", Cell(cpus=64 * WHOLE), labels=(("rack", f"r{i // 3}"),
 
 
 def sizes(waiting: list[Task], rules: Cluster = RULES, policy: str = "fair-share") -> dict[str, int]:
-    plan = cycle(Snapshot(NOW_S, ROW, {one.id: one for one in waiting}, {}, rules=rules), POLICIES[policy])[0]
+    plan = cycle(Snapshot(NOW_S, ROW, {one.id: one for one in waiting}, {}, rules=rules), POLICIES[policy])
     assert {len(one.grant.nodes) == one.grant.ask.nodes for one in plan.placements} <= {True}
     return {one.job: len(one.grant.nodes) for one in plan.placements}
 
@@ -272,7 +273,7 @@ def wide(nodes: int, least: int, ran_s: float = 1000.0, **more: object) -> Run:
 def taken(waiting: list[Task], running: Run, policy: str = "fifo") -> list[tuple[str, tuple[int, ...], tuple[str, ...]]]:
     """Which job starts on the freed nodes, on which of them, and which jobs continue on fewer."""
     seen = Snapshot(NOW_S, ROW, {one.id: one for one in waiting}, {running.task.id: running}, rules=RULES)
-    plan, _ = cycle(seen, POLICIES[policy])
+    plan = cycle(seen, POLICIES[policy])
     assert {one.victims for one in plan.handovers} == {one.shrunk for one in plan.handovers}
     return [(one.job, one.grant.nodes, one.shrunk) for one in plan.handovers]
 
@@ -303,7 +304,7 @@ def test_who_gives_back_goes_on_where_it_was_whatever_its_quota_says() -> None:
     task = run.task._replace(keeps=True)
     rules = Cluster(projects=(Project("vision"), Project("speech", quotas=(("cpus", Quota(guarantee=4 * 64, nominal=4 * 64)),))))
     seen = Snapshot(NOW_S, ROW, {"e9": task}, {}, rules=rules, promised={"e9": run.least})
-    plan, _ = cycle(seen, POLICIES["fair-share"])
+    plan = cycle(seen, POLICIES["fair-share"])
     assert [(one.job, one.grant.nodes[:2]) for one in plan.placements] == [("e9", (0, 1))]
 
 
@@ -336,14 +337,14 @@ def test_what_was_measured_says_more_than_the_pools(ended: list[Past], first: st
     """Of the same owner, program and time limit, from three runs on each kind, by all of their GPUs together."""
     one = job(1)._replace(kind=TRAIN)
     seen = Snapshot(NOW_S, SITES, {one.id: one}, {}, rules=RULES, ended=ended)
-    assert nodes_of(cycle(seen, POLICIES["easy"])[0]) == {"j1": first}
+    assert nodes_of(cycle(seen, POLICIES["easy"])) == {"j1": first}
 
 
 def test_the_jobs_own_word_says_more_than_what_was_measured() -> None:
     said = kind_of(Choices((FAST, SLOW), speeds=(("h100", 3.0), ("a100", 1.0))), Owner("vision", "ann"), 9000.0, "train.py")
     one, ended = job(1)._replace(kind=said), [past(n, n % 2, [3.0, 1.0][n % 2], TRAIN) for n in range(6)]
     seen = Snapshot(NOW_S, SITES, {one.id: one}, {}, rules=RULES, ended=ended)
-    assert nodes_of(cycle(seen, POLICIES["easy"])[0]) == {"j1": "f"}
+    assert nodes_of(cycle(seen, POLICIES["easy"])) == {"j1": "f"}
 
 
 def test_what_was_measured_is_known_at_once_and_beside_what_was_not() -> None:
@@ -371,13 +372,15 @@ def test_a_job_that_is_over_tells_what_it_held() -> None:
 
 def test_who_waits_while_its_like_is_measured_goes_where_it_is_faster() -> None:
     """What was thought of its choices before is not remembered once more is known."""
-    one, ended, changes = job(1)._replace(kind=TRAIN), [past(n, n % 2, [3.0, 1.0][n % 2], TRAIN) for n in range(5)], Changes()
+    one, ended = job(1)._replace(kind=TRAIN), [past(n, n % 2, [3.0, 1.0][n % 2], TRAIN) for n in range(5)]
     running = {"r0": busy(0), "r1": busy(1)}
-    plan, carry = cycle(Snapshot(NOW_S, SITES, {"j1": one}, running, 0, changes, ended, RULES), POLICIES["easy"])
+    seen = Snapshot(NOW_S, SITES, {"j1": one}, running, 0, ended, RULES)
+    state = ClusterState(seen, POLICIES["easy"].sharing)
+    plan = cycle(seen, POLICIES["easy"], state)
     assert not plan.placements
     ended.append(past(5, 1, 1.0, TRAIN))
     for id in running:
-        changes.note(ENDED, id)
-    seen = Snapshot(NOW_S + 1.0, SITES, {"j1": one}, {}, 0, changes, ended, RULES)
-    plan, _ = cycle(seen, POLICIES["easy"], carry)
-    assert nodes_of(plan) == {"j1": "s"} == nodes_of(cycle(seen, POLICIES["easy"])[0])
+        state.end(id)
+    seen = Snapshot(NOW_S + 1.0, SITES, {"j1": one}, {}, 0, ended, RULES)
+    plan = cycle(seen, POLICIES["easy"], state)
+    assert nodes_of(plan) == {"j1": "s"} == nodes_of(cycle(seen, POLICIES["easy"]))

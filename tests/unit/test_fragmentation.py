@@ -96,7 +96,7 @@ def placed(policy: str, site: Site, running: list[Grant], ask: Ask) -> tuple[int
     runs = {f"r{i}": Run(Task(i, f"r{i}", kind_of(grant.ask), 0.0), grant, 0.0) for i, grant in enumerate(running)}
     known = past(ask_of(1, QUARTER), ENOUGH // 2) + past(ask_of(1, WHOLE_GPU), ENOUGH // 2)
     task = Task(99, "new", kind_of(ask), 0.0)
-    plan, _ = cycle(Snapshot(0.0, (site,), {"new": task}, runs, ended=known), POLICIES[policy])
+    plan = cycle(Snapshot(0.0, (site,), {"new": task}, runs, ended=known), POLICIES[policy])
     return plan.placements[0].grant.devices[0]
 
 

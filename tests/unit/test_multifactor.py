@@ -68,7 +68,7 @@ def test_what_was_used_counts_against_a_member_and_half_at_one_share() -> None:
 
 def test_a_start_counts_at_once_so_that_no_burst_slips_in() -> None:
     burst = [task(i, "ann") for i in range(6)]
-    plan, _ = cycle(seen(*burst, task(6, "bob"), task(7, "bob"), sites=gpu_nodes(1, 4)), POLICY)
+    plan = cycle(seen(*burst, task(6, "bob"), task(7, "bob"), sites=gpu_nodes(1, 4)), POLICY)
     assert sorted(one.job for one in plan.placements) == ["j0", "j1", "j6", "j7"]
 
 
@@ -95,11 +95,11 @@ def test_each_start_is_of_who_is_first_by_all_that_started_before(name: str, see
         owner = Owner(rng.choice(["a", "aa", "b", "c"]), rng.choice("xy"), "training", one.kind.priority, rng.choice([0, 0, 50]))
         waiting[one.id] = one._replace(kind=kind_of(one.kind.ask, owner), not_before_s=0.0)
     snapshot = Snapshot(NOW_S, sites, waiting, {}, rules=laid)
-    plan, _ = cycle(snapshot, policy)
+    plan = cycle(snapshot, policy)
     view, left, expected = policy.study(snapshot, {}), dict(waiting), []
     assert policy.sharing is not None
     while left:
-        first = min(left.values(), key=lambda one: (policy.order(view, one), one.seq))
+        first = min(left.values(), key=lambda one: (policy.sharing.key(view, one), one.seq))
         expected.append(first.id)
         policy.sharing.charge(view, left.pop(first.id))
     assert [one.job for one in plan.placements] == expected
@@ -107,7 +107,7 @@ def test_each_start_is_of_who_is_first_by_all_that_started_before(name: str, see
 
 def test_the_terms_are_kept_with_the_plan_and_said() -> None:
     snapshot = seen(task(0, own=50, waited_s=DAY_S), task(1, gpus=9))
-    plan, _ = cycle(snapshot, POLICY)
+    plan = cycle(snapshot, POLICY)
     assert [one.job for one in plan.placements] == ["j0"]
     kept = plan.terms["j0"]
     assert kept == terms(snapshot, POLICY, "j0")

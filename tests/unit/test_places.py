@@ -12,8 +12,9 @@ from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.domains import unlabelled
 from trainmaster.scheduling.explain import grouped, impossible, why
 from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import ARRIVED, Changes, Plan, Refusal, Snapshot
+from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
 from trainmaster.scheduling.space import Grant, Site, Space
+from trainmaster.scheduling.state import ClusterState
 from trainmaster.scheduling.task import Past, Run, Task, kind_of
 from trainmaster.scheduling.wish import Wish
 from trainmaster.testing import builders
@@ -41,7 +42,7 @@ def runs(sites: tuple[Site, ...], *held: int, wish: Wish | None = None) -> dict[
 
 
 def decided(sites: tuple[Site, ...], one: Task, running: dict[str, Run] | None = None, now_s: float = 0.0) -> Plan:
-    return cycle(Snapshot(now_s, sites, {one.id: one}, running or {}), FIFO)[0]
+    return cycle(Snapshot(now_s, sites, {one.id: one}, running or {}), FIFO)
 
 
 def nodes(plan: Plan) -> tuple[int, ...] | None:
@@ -62,7 +63,7 @@ def test_strategies(strategy: str | None, taken: int) -> None:
         running[held.id] = Run(held, space.take(held.kind.ask, [node]), 0.0)
     past = Past(0, kind_of(ask_of(1, Shape(3, 0, (), 1000))), 1.0)
     one = task(ask_of(1, Shape(1, 0, (), 4000, 8)), Wish(strategy))
-    plan, _ = cycle(Snapshot(0.0, sites, {one.id: one}, running, ended=[past] * 200), FIFO)
+    plan = cycle(Snapshot(0.0, sites, {one.id: one}, running, ended=[past] * 200), FIFO)
     assert nodes(plan) == (taken,)
 
 
@@ -93,9 +94,10 @@ def test_what_is_preferred_is_taken_where_there_is_room_and_else_the_next_wider(
 
 def test_a_better_place_is_waited_for_and_no_longer_than_was_said() -> None:
     one = task(PAIR, Wish(prefer="rack", prefer_s=60.0), since_s=100.0)
-    running, changes = runs(RACKS, 0, 2), Changes()
-    changes.note(ARRIVED, one.id)
-    plan, carry = cycle(Snapshot(159.0, RACKS, {one.id: one}, running, changes=changes), FIFO)
+    running = runs(RACKS, 0, 2)
+    seen = Snapshot(159.0, RACKS, {one.id: one}, running)
+    state = ClusterState(seen, FIFO.sharing)
+    plan = cycle(seen, FIFO, state)
     told = plan.reason(one, 159.0)
     assert (told.kind, told.text) == (
         "place",
@@ -103,7 +105,7 @@ def test_a_better_place_is_waited_for_and_no_longer_than_was_said() -> None:
         "after 1 min in the queue it takes any place",
     )
     assert why(one, Snapshot(159.0, RACKS, {one.id: one}, running), 1, told).endswith("any place (most free now: 1 of 2 in rack r1)")
-    plan, _ = cycle(Snapshot(160.0, RACKS, {one.id: one}, running, changes=changes), FIFO, carry)
+    plan = cycle(Snapshot(160.0, RACKS, {one.id: one}, running), FIFO, state)
     assert nodes(plan) == (1, 3)
     nowhere = task(ask_of(3, Shape()), one.kind.wish, since_s=100.0)
     assert nodes(decided(RACKS, nowhere, now_s=100.0)) == (0, 1, 2), "what can never be is not waited for"
@@ -136,7 +138,7 @@ def test_closeness(wish: Wish, running: Wish, taken: int) -> None:
 def test_two_that_start_together_are_close_too() -> None:
     first, second = task(ONE, Wish("spread", group="g"), 1), task(ONE, Wish(group="g"), 2)
     sites = (site("n0", 1, rack="r2"), site("n1", 4, rack="r1"), site("n2", 8, rack="r2"), site("n3", 2, rack="r1"))
-    plan, _ = cycle(Snapshot(0.0, sites, {"j-1": first, "j-2": second}, {}), FIFO)
+    plan = cycle(Snapshot(0.0, sites, {"j-1": first, "j-2": second}, {}), FIFO)
     assert [one.grant.nodes for one in plan.placements] == [(2,), (2,)], "on one node"
 
 

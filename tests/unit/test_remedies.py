@@ -15,7 +15,7 @@ from trainmaster.model.cluster import Cluster, Project, Quota
 from trainmaster.scheduling import remedies
 from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
-from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.explain import grouped, impossible
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.scheduling.snapshot import Snapshot
@@ -29,9 +29,9 @@ TRIES = 150  # every set of that many changes is tried, as long as there are so 
 def lived(seed: int, policy: str) -> Snapshot:
     """A queue after some life, as a decision leaves it, and then bounds on how much of it may run."""
     rng = Random(seed)
-    history, carry = History(rng, POLICIES[policy]), Carry()
+    history = History(rng, POLICIES[policy])
     for _ in range(rng.randint(3, 12)):
-        plan, carry = cycle(history.step(), history.policy, carry)
+        plan = cycle(history.step(), history.policy)
         history.act(plan)
     project = Project(
         "default", running_max=rng.choice([None, None, 1, 3]), quotas=rng.choice([(), (("gpus", Quota(limit=2)),)])
@@ -43,7 +43,7 @@ def lived(seed: int, policy: str) -> Snapshot:
 def starts(snapshot: Snapshot, policy: str, id: str, changes: tuple[remedies.Change, ...]) -> bool:
     after = remedies.changed(snapshot, changes)
     waiting = {**after.waiting, id: after.waiting[id]._replace(not_before_s=0.0)}
-    plan = cycle(after._replace(waiting=waiting), POLICIES[policy])[0]
+    plan = cycle(after._replace(waiting=waiting), POLICIES[policy])
     return id in {one.job for one in (*plan.placements, *plan.handovers)}
 
 

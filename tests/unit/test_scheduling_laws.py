@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
 from trainmaster.scheduling.cells import FOREVER, Cell
-from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.cycle import cycle, kept
+from trainmaster.scheduling.figures import figures_of
 from trainmaster.scheduling.policy import POLICIES, Policy
 from trainmaster.scheduling.predict import foresee
-from trainmaster.scheduling.snapshot import ARRIVED, ENDED, LEFT, STARTED, Changes, Plan, Snapshot
+from trainmaster.scheduling.sharing import Sharing
+from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site, Space
+from trainmaster.scheduling.state import ClusterState
 from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
 from trainmaster.scheduling.timeline import End, Walk, earliest
 
@@ -55,7 +58,8 @@ class History:
         self.rng, self.policy, self.sites = rng, policy, cluster(rng)
         self.waiting: dict[str, Task] = {}
         self.running: dict[str, Run] = {}
-        self.changes, self.now_s, self.seq = Changes(), 0.0, 0
+        self.now_s, self.seq = 0.0, 0
+        self.state: ClusterState | None = None
         self.ended: list[Past] = []
         self.pace = pace
         self.known = False  # everybody says how long
@@ -76,23 +80,42 @@ class History:
                     self.ended.append(Past(task.seq, task.kind, task.attained_s, on=run.grant.ask))
             for id in [id for id in self.waiting if rng.random() < 0.05]:
                 del self.waiting[id]
-                self.changes = self.changes.note(LEFT, id)
+                if self.state is not None:
+                    self.state.leave(id)
         return self.here()
 
     def here(self) -> Snapshot:
-        return Snapshot(self.now_s, self.sites, dict(self.waiting), dict(self.running), 0, self.changes, self.ended)
+        return Snapshot(self.now_s, self.sites, dict(self.waiting), dict(self.running), 0, self.ended)
+
+    def kept(self, snapshot: Snapshot) -> ClusterState | None:
+        """What the loop keeps from one decision to the next."""
+        self.state = kept(self.state, snapshot, self.policy)
+        return self.state
 
     def queue(self, task: Task) -> None:
         self.waiting[task.id] = task
-        self.changes = self.changes.note(ARRIVED, task.id)
+        if self.state is not None:
+            self.state.arrive(task)
+
+    def queue_anew(self, task: Task) -> None:
+        """What a job in the queue asks for is another now."""
+        self.waiting[task.id] = task
+        if self.state is not None:
+            self.state.leave(task.id)
+            self.state.arrive(task)
 
     def end(self, id: str) -> Run:
-        self.changes = self.changes.note(ENDED, id)
+        if self.state is not None:
+            self.state.end(id)
         return self.running.pop(id)
 
     def start(self, id: str, grant: Grant) -> None:
-        self.running[id] = Run(self.waiting.pop(id), grant, self.now_s)
-        self.changes = self.changes.note(STARTED, id)
+        self.runs(Run(self.waiting.pop(id), grant, self.now_s))
+
+    def runs(self, run: Run) -> None:
+        self.running[run.task.id] = run
+        if self.state is not None:
+            self.state.start(run)
 
     def act(self, plan: Plan) -> None:
         for handover in plan.handovers:
@@ -117,14 +140,14 @@ def occupied(sites: tuple[Site, ...], running: dict[str, Run]) -> Space:
 @pytest.mark.parametrize("name", sorted(POLICIES))
 @settings(max_examples=examples(5, 100), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
-def test_a_carry_is_only_a_cache_and_capacity_is_never_exceeded(name: str, seed: int) -> None:
+def test_the_state_is_that_of_the_moment_and_capacity_is_never_exceeded(name: str, seed: int) -> None:
     rng = Random(seed)
     pace = rng.choice([1.0, 1.0, 300_000.0])  # slow ones have waited for weeks
-    history, carry = History(rng, POLICIES[name], pace), Carry()
+    history = History(rng, POLICIES[name], pace)
     for _ in range(40):
         snapshot = history.step()
-        plan, carry = cycle(snapshot, history.policy, carry)
-        assert plan == cycle(snapshot, history.policy)[0], "the plan of an empty carry"
+        plan = cycle(snapshot, history.policy, history.kept(snapshot))
+        assert_same(plan, cycle(snapshot, history.policy), snapshot)
         told = [task for task in snapshot.waiting.values() if task.id not in started(plan)]
         assert all(plan.reason(task, snapshot.now_s).text for task in told)
         if rng.random() < 0.1:
@@ -145,6 +168,13 @@ def test_a_carry_is_only_a_cache_and_capacity_is_never_exceeded(name: str, seed:
         assert [space.cells.values[number] for number in space.of] == [site.cell for site in history.sites]
 
 
+def assert_same(plan: Plan, fresh: Plan, snapshot: Snapshot) -> None:
+    """The state that is kept gives the plan of one that is made anew."""
+    assert plan._replace(rest=None) == fresh._replace(rest=None)
+    left = [task for task in snapshot.waiting.values() if task.id not in started(plan)]
+    assert [plan.reason(task, snapshot.now_s) for task in left] == [fresh.reason(task, snapshot.now_s) for task in left]
+
+
 def started(plan: Plan) -> set[str]:
     return {one.job for one in plan.placements} | {one.job for one in plan.handovers}
 
@@ -156,7 +186,7 @@ def test_who_has_a_reservation_is_not_delayed_and_who_delays_nobody_starts(seed:
     history = History(rng, POLICIES["easy"])
     for _ in range(20):
         snapshot = history.step()
-        plan, _ = cycle(snapshot, history.policy)
+        plan = cycle(snapshot, history.policy)
         ahead = {one.job: one.at_s for one in plan.reservations}
         history.act(plan)
         ends = thought(snapshot, history.running)
@@ -190,14 +220,14 @@ def assert_nobody_is_delayed(history: History, depth: int) -> None:
     history.known = True  # what is foreseen of one changes with its start: see `thought`
     for _ in range(15):
         history.step()
-        plan, _ = cycle(history.here(), history.policy)
+        plan = cycle(history.here(), history.policy)
         history.act(plan)
-        again, _ = cycle(history.here(), history.policy)
+        again = cycle(history.here(), history.policy)
         assert all(mixed(history, one.grant) for one in again.placements), "every job that can start has started"
         times = {one.job: one.at_s for one in again.reservations} | dict.fromkeys(started(again), history.now_s)
         for one in plan.reservations:
             kind = history.waiting[one.job].kind
-            headed = one.job not in times and (kind in again.refused or kind.ask in again.lost)  # by another of its kind
+            headed = one.job not in times and any(task.kind is kind and task.id != one.job for task in history.waiting.values())
             assert headed or times[one.job] <= one.at_s, "a job behind it delays it"
 
 
@@ -223,7 +253,7 @@ def test_a_reservation_behind_another_waits_for_its_nodes_though_those_that_run_
     for node, estimate_s in enumerate((10.0, 20.0)):
         running[f"r{node}"] = Run(Task(node, f"r{node}", kind_of(one), 0.0, 0.0, estimate_s), Grant(one, (node,)), 0.0)
     waiting = {"a": Task(2, "a", kind_of(two), 0.0, 0.0, 10.0), "b": Task(3, "b", kind_of(one), 1.0, 0.0, 100.0)}
-    plan, _ = cycle(Snapshot(5.0, sites, waiting, running), replace(POLICIES["conservative"], depth=lambda snapshot: 2))
+    plan = cycle(Snapshot(5.0, sites, waiting, running), replace(POLICIES["conservative"], depth=lambda snapshot: 2))
     assert [(one.job, one.at_s) for one in plan.reservations] == [("a", 20.0), ("b", 30.0)]
 
 
@@ -251,13 +281,13 @@ def test_nobody_makes_way_who_was_not_needed_or_is_ahead(seed: int) -> None:
     history = History(rng, policy)
     for _ in range(20):
         snapshot = history.step()
-        plan, _ = cycle(snapshot, policy)
+        plan = cycle(snapshot, policy)
         for handover in plan.handovers[:1]:  # alone: later ones also count on what the first frees
             task = snapshot.waiting[handover.job]
-            key = (*policy.order(snapshot, task), task.seq)
+            key = place(snapshot, policy, task)
             for id in handover.victims:
                 run = snapshot.running[id]
-                assert (*policy.order(snapshot, run.at(snapshot.now_s)), run.task.seq) > key, "it was ahead"
+                assert place(snapshot, policy, run.at(snapshot.now_s)) > key, "it was ahead"
             earlier = {one.job: Run(snapshot.waiting[one.job], one.grant, snapshot.now_s) for one in plan.placements}
             for spared in handover.victims:
                 gone = set(handover.victims) - {spared}
@@ -267,3 +297,10 @@ def test_nobody_makes_way_who_was_not_needed_or_is_ahead(seed: int) -> None:
                     "it was not needed"
                 )
         history.act(plan)
+
+
+def place(snapshot: Snapshot, policy: Policy, task: Task) -> tuple[float, ...]:
+    """Of a job in the order, beside others."""
+    assert not isinstance(policy.order, Sharing)
+    keys = policy.order(snapshot, figures_of([task])._replace(running=task.running))
+    return *(float(key[0]) for key in keys), task.seq

@@ -36,7 +36,7 @@ def run(waiting: Task, node: int, first: int = 0, ran_s: float = 1000.0, saved_s
 
 def decide(waiting: list[Task], running: list[Run], rules: Cluster = RULES, sites: tuple[Site, ...] = gpu_nodes(2, 8)) -> Plan:
     by_id = {one.task.id: one for one in running}
-    return cycle(Snapshot(NOW_S, sites, {one.id: one for one in waiting}, by_id, rules=rules), FAIR)[0]
+    return cycle(Snapshot(NOW_S, sites, {one.id: one for one in waiting}, by_id, rules=rules), FAIR)
 
 
 def test_what_is_lent_is_taken_back_from_whom_the_least_is_lost() -> None:
@@ -137,7 +137,7 @@ def test_a_large_job_is_not_starved_by_small_ones_though_nobody_says_how_long() 
             del ends[id]
         small = [task(now_s + i, "speech", 1)._replace(since_s=float(now_s)) for i in range(2)]
         waiting = {one.id: one for one in (large, *small)}
-        plan, _ = cycle(Snapshot(now_s, gpu_nodes(2, 8), waiting, dict(running), ended=tuple(over), rules=Cluster()), FAIR)
+        plan = cycle(Snapshot(now_s, gpu_nodes(2, 8), waiting, dict(running), ended=tuple(over), rules=Cluster()), FAIR)
         if any(one.job == "large" for one in plan.placements):
             break
         for one in plan.placements:
@@ -181,7 +181,7 @@ def test_predicted_lets_in_who_is_probably_gone_in_time_until_somebody_has_waite
         large = Task(1, "large", kind_of(ask_of(2, Shape(8)), Owner("speech", "ann")), NOW_S - waited_s)
         waiting = {one.id: one for one in (large, small)}
         seen = Snapshot(NOW_S, gpu_nodes(2, 8), waiting, {busy.task.id: busy}, ended=over)
-        plan, _ = cycle(seen, POLICIES["predicted"])
+        plan = cycle(seen, POLICIES["predicted"])
         assert [one.job for one in plan.reservations] == ["large"]
         assert [one.job for one in plan.placements] == starts
 
@@ -198,7 +198,7 @@ def test_who_gives_back_nodes_is_not_said_to_make_way() -> None:
     runs, promised = {each.task.id: each for each in going}, {gang.id: Grant(gang.kind.ask, (1, 2), (tuple(range(8)),) * 2)}
     seen = Snapshot(NOW_S, gpu_nodes(3, 8), {gang.id: gang}, runs, promised=promised)
     said = "vision-2 to make way for it, and for vision-1 to give back nodes for it and go on with fewer"
-    assert cycle(seen, FAIR)[0].reason(gang, NOW_S).text == f"waiting for {said}"
+    assert cycle(seen, FAIR).reason(gang, NOW_S).text == f"waiting for {said}"
     fewer = Promised(Allocation(()), ("vision-1", "vision-2"), ("vision-1",))
     assert sentence(fewer) == "vision-2 makes way for it and vision-1 gives back nodes for it and goes on with fewer"
     assert sentence(Promised(Allocation(()), ("a-1", "a-2"))) == "a-1, a-2 make way for it"

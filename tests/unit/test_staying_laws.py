@@ -1,4 +1,4 @@
-"""The laws of maintenance: what is said of one that waits is true, at every moment, and a carry is only a cache.
+"""The laws of maintenance: what is said of one that waits is true, at every moment, and the state that is kept is that of the moment.
 
 Windows come again every few seconds here, so that every moment at which something could change can be tried.
 """
@@ -11,13 +11,13 @@ import pytest
 from effort import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from test_scheduling_laws import History, arrival
+from test_scheduling_laws import History, arrival, assert_same
 
 from trainmaster.model.cluster import UNBOUNDED, Cluster, Pool, Project, Window
 from trainmaster.scheduling import remedies
 from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
 from trainmaster.scheduling.cells import Cell
-from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.forbidden import Forbidden
 from trainmaster.scheduling.policy import POLICIES, Policy, chosen
@@ -80,20 +80,20 @@ def starts_alone(seen: Snapshot, policy: Policy, task: Task, now_s: float, up: b
     """Whether it would start then on an otherwise empty cluster; `up`: on nodes that are all up."""
     sites = tuple(site._replace(open=site.open or up) for site in at(seen.sites, seen.rules, now_s))
     mine = task._replace(not_before_s=0.0)
-    world = seen._replace(now_s=now_s, sites=sites, waiting={task.id: mine}, running={}, promised={}, changes=None)
-    return [one.job for one in cycle(world, policy)[0].placements] == [task.id]
+    world = seen._replace(now_s=now_s, sites=sites, waiting={task.id: mine}, running={}, promised={})
+    return [one.job for one in cycle(world, policy).placements] == [task.id]
 
 
 @pytest.mark.parametrize("name", ["fifo", "easy", "fair-share", "srtf", "least-attained"])
 @settings(max_examples=examples(4, 60), deadline=None, phases=[Phase.generate])
 @given(seed=seeds)
-def test_why_one_waits_is_true_and_a_carry_is_only_a_cache(name: str, seed: int) -> None:
+def test_why_one_waits_is_true_and_the_state_is_that_of_the_moment(name: str, seed: int) -> None:
     rng = Random(seed)
-    history, carry, tried = Kept(rng, POLICIES[name]), Carry(), set[object]()
+    history, tried = Kept(rng, POLICIES[name]), set[object]()
     for _ in range(12):
         seen = history.step()
-        plan, carry = cycle(seen, history.policy, carry)
-        assert plan == cycle(seen, history.policy)[0], "the plan of an empty carry"
+        plan = cycle(seen, history.policy, history.kept(seen))
+        assert_same(plan, cycle(seen, history.policy), seen)
         began = {one.job for one in (*plan.placements, *plan.handovers)}
         for task in [task for task in seen.waiting.values() if task.id not in began and task.not_before_s <= seen.now_s]:
             told = plan.reason(task, seen.now_s)
@@ -136,11 +136,11 @@ def test_who_can_never_start_for_maintenance_is_known_before_it_waits(seed: int)
 @given(seed=seeds)
 def test_making_the_changes_lets_it_start(seed: int) -> None:
     rng = Random(seed)
-    history, carry = Kept(rng, POLICIES["easy"]), Carry()
+    history = Kept(rng, POLICIES["easy"])
     for _ in range(6):
-        plan, carry = cycle(history.step(), history.policy, carry)
+        plan = cycle(history.step(), history.policy)
         history.act(plan)
-    seen = history.here()._replace(changes=None)
+    seen = history.here()
     for id, task in seen.waiting.items():
         found = remedies.remedy(seen, history.policy, id)
         bare = seen._replace(sites=tuple(site._replace(cell=site.cell._replace(closes_s=UNBOUNDED)) for site in seen.sites))
@@ -148,7 +148,7 @@ def test_making_the_changes_lets_it_start(seed: int) -> None:
         if found:
             after = remedies.changed(seen, found)
             waiting = {**after.waiting, id: after.waiting[id]._replace(not_before_s=0.0)}
-            begun = cycle(after._replace(waiting=waiting), history.policy)[0]
+            begun = cycle(after._replace(waiting=waiting), history.policy)
             assert id in {one.job for one in begun.placements}
 
 
@@ -170,7 +170,7 @@ def test_one_that_no_gap_between_windows_holds_can_never_start_and_is_told_what_
     rules, sites = Cluster((daily,)), (node("n0", daily, 0.0),)
     long, loose, production = asks(1, 48 * HOUR_S), asks(2, None), asks(3, None, "production")
     seen = decided(rules, sites, long, loose, production)
-    plan = cycle(seen, POLICIES["fair-share"])[0]
+    plan = cycle(seen, POLICIES["fair-share"])
     assert [one.job for one in plan.placements] == ["j-2"], "it goes on after the window from its last checkpoint"
     told = [plan.reason(task, 0.0) for task in (long, production)]
     text = "maintenance of pool all never leaves it more than 23 h 30 min: give it a time limit of 23 h 30 min or less"
@@ -189,14 +189,14 @@ def test_one_that_ends_after_the_next_window_begins_waits_for_it_and_those_behin
     rules, sites = Cluster((once,)), (node("n0", once, 0.0),)
     long, short = asks(1, 48 * HOUR_S), asks(2, 48 * HOUR_S)._replace(estimate_s=8 * HOUR_S, attained_s=40 * HOUR_S)
     seen = decided(rules, sites, long, short)
-    plan = cycle(seen, POLICIES["fair-share"])[0]
+    plan = cycle(seen, POLICIES["fair-share"])
     assert [one.job for one in plan.placements] == ["j-2"], "of the same kind, and nearly done"
     text = "waiting for 2 CPUs for 48 h: maintenance of pool all (from 1970-01-01 10:00 UTC) is in the way"
     assert (plan.reason(long, 0.0).kind, plan.reason(long, 0.0).text) == ("window", text)
     assert why(long, seen, 1, plan.reason(long, 0.0)) == f"j-1 is number 1 in the queue, {text}"
     assert Forbidden(rules, sites).why(long.kind) is None
     after = decided(rules, (node("n0", once, 14 * HOUR_S),), long, now_s=14 * HOUR_S)
-    assert cycle(after, POLICIES["fair-share"])[0].placements
+    assert cycle(after, POLICIES["fair-share"]).placements
 
 
 def test_where_only_a_node_that_is_away_stays_for_long_enough_that_is_said() -> None:
@@ -205,7 +205,7 @@ def test_where_only_a_node_that_is_away_stays_for_long_enough_that_is_said() -> 
     rules, sites = Cluster((daily, calm)), (node("n0", daily, 0.0), node("n1", calm, 0.0)._replace(open=False, why="drained"))
     long = asks(1, 48 * HOUR_S)
     seen = decided(rules, sites, long)
-    told = cycle(seen, POLICIES["fair-share"])[0].reason(long, 0.0)
+    told = cycle(seen, POLICIES["fair-share"]).reason(long, 0.0)
     way = "n1 is drained, and maintenance of pool all never leaves it as long elsewhere"
     assert (told.kind, told.text) == ("window", f"waiting for 2 CPUs for 48 h: {way}")
     assert remedies.remedy(seen, POLICIES["fair-share"], "j-1") == (remedies.Change(remedies.OPENS, "n1"),)
@@ -217,7 +217,7 @@ def test_pools_with_orders_of_their_own_say_never_only_together() -> None:
     rules = Cluster((daily, Pool("b", ("n1",))), (Project("default"),))
     sites = (node("n0", daily, 0.0), node("n1", rules.pools[1], 0.0))
     long, other = asks(2, 48 * HOUR_S), asks(1, 47 * HOUR_S)
-    plan = cycle(decided(rules, sites, other, long), chosen(rules))[0]
+    plan = cycle(decided(rules, sites, other, long), chosen(rules))
     assert [one.job for one in plan.placements] == ["j-1"]
     assert (plan.reason(long, 0.0).kind, plan.reason(long, 0.0).text) == (
         "busy",

@@ -1,7 +1,7 @@
 """Turns decisions into events: verdicts on ended attempts, time limits, and the scheduler's plan."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 from random import Random
 
@@ -26,7 +26,7 @@ from trainmaster.model.nodes import Node
 from trainmaster.model.options.start_conditions import Dependency, StartConditions, When, waiting_text
 from trainmaster.ports.clock import Clock
 from trainmaster.recovery.restart_policy import verdict_of
-from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.cycle import cycle, kept
 from trainmaster.scheduling.nouns import allocation
 from trainmaster.scheduling.policy import Policy, chosen
 from trainmaster.scheduling.snapshot import Handover
@@ -188,7 +188,6 @@ class Planner:
     """Runs a scheduling cycle when its input may have changed, with as many reservations as there is time for."""
 
     choose: Callable[[Cluster], Policy] = chosen
-    carry: Carry = field(default_factory=Carry)
     depth: int = 1  # reservations that a decision makes
     queue_changed: bool = True
 
@@ -196,7 +195,7 @@ class Planner:
         """Record a plan if jobs wait and anything has changed since the last one."""
         if batch.world.workload.waiting and (self.queue_changed or batch.events):
             began_s = clock.now_s()
-            self.carry = plan(batch, self.choose(batch.world.rules), self.carry, self.depth)
+            plan(batch, self.choose(batch.world.rules), self.depth)
             self._adapt_depth(clock.now_s() - began_s)
         self.queue_changed = False
 
@@ -208,10 +207,11 @@ class Planner:
             self.depth = min(DEPTH_MAX, self.depth + 1)
 
 
-def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
+def plan(batch: Batch, policy: Policy, depth: int) -> None:
     """Run one scheduling cycle with at most `depth` reservations, and record the changes."""
-    snapshot = batch.world.snapshot(batch.now_s, depth)
-    decided, carry = cycle(snapshot, policy, carry)
+    snapshot, load = batch.world.snapshot(batch.now_s, depth), batch.world.workload
+    load.state = kept(load.state, snapshot, policy)
+    decided = cycle(snapshot, policy, load.state)
     nodes = tuple(batch.world.nodes[name] for name in sorted(batch.world.nodes))
     for id in decided.broken:
         batch.record(id, PromiseBroken("the nodes reserved for it are no longer available: it waits in the queue again"))
@@ -234,7 +234,6 @@ def plan(batch: Batch, policy: Policy, carry: Carry, depth: int) -> Carry:
             batch.record(task.id, Waited(text))
     if placed or handed:
         batch.record_cluster(Planned(snapshot.seen_seq, tuple(placed), decided.depth, decided.policy))
-    return carry
 
 
 def _warn_older_start(batch: Batch, job: Job, number: int) -> None:

@@ -24,7 +24,6 @@ from trainmaster.model.job import Job, Outcome
 from trainmaster.ports.clock import Clock, Waker
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import EventStore, Inbox
-from trainmaster.scheduling.cycle import Carry
 from trainmaster.wire.failpoint import passing
 
 _STOPPABLE = (Phase.RUNNING, Phase.LOST, Phase.ABSENT)  # phases in which a stop may still be needed
@@ -144,7 +143,7 @@ class ControlLoop:
             self.watch.next_beat_s = self.watch.next_inventory_s = 0.0
             self.contact.since_s += by_s
         self.world = self._recorded()
-        self.planner.carry, self.planner.queue_changed = Carry(), True
+        self.planner.queue_changed = True
 
     def tick(self, now_s: float) -> float:
         """Run one tick. It waits only for the stores. Returns how long the next tick may wait, in seconds."""

@@ -77,7 +77,7 @@ class _Fold:
 
     def _decided(self, row: Recorded, planned: ev.Planned) -> frozenset[object]:
         snapshot = self.world.snapshot(row.now_s, planned.depth)
-        plan, _ = cycle(snapshot, self.choose(self.world.rules))
+        plan = cycle(snapshot, self.choose(self.world.rules))
         waited = (one.job for one in self.pending if isinstance(one.event, ev.Waited))
         reasons = {("waits", id, _reason(plan, id, self.world, row.now_s)) for id in waited if id is not None}
         nodes = tuple(self.world.nodes[name] for name in sorted(self.world.nodes))

@@ -28,8 +28,9 @@ from trainmaster.ports.store import Live, NewEvent, forgotten
 from trainmaster.scheduling import nouns
 from trainmaster.scheduling.cells import FOREVER
 from trainmaster.scheduling.share import Account, Member
-from trainmaster.scheduling.snapshot import ARRIVED, DEFAULT, ENDED, LEFT, STARTED, Changes, Snapshot
+from trainmaster.scheduling.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.state import ClusterState
 from trainmaster.scheduling.task import Past, Run, Task
 
 
@@ -49,12 +50,12 @@ class Sites:
 
 @dataclass(slots=True)
 class Workload:
-    """Indexes of the jobs that the scheduler plans, so that a snapshot is cheap. `changes` lists what changed for it."""
+    """The jobs that the scheduler plans. `state` is what it keeps of them, once it has planned; each change goes there too."""
 
     waiting: dict[str, Task] = field(default_factory=dict)
     running: dict[str, Run] = field(default_factory=dict)
     promised: dict[str, Grant] = field(default_factory=dict)
-    changes: Changes = field(default_factory=Changes, compare=False)
+    state: ClusterState | None = field(default=None, compare=False)
 
     def put_waiting(self, id: str, now: Task | None) -> None:
         """Note the task of a job that waits; None: it does not."""
@@ -63,10 +64,12 @@ class Workload:
             return
         if before is not None:
             del self.waiting[id]
-            self.changes = self.changes.note(LEFT, id)
+            if self.state is not None:
+                self.state.leave(id)
         if now is not None:
             self.waiting[id] = now
-            self.changes = self.changes.note(ARRIVED, id)
+            if self.state is not None:
+                self.state.arrive(now)
 
     def put_running(self, id: str, now: Run | None) -> None:
         """Note the run of a job that has nodes; None: it has none."""
@@ -75,10 +78,12 @@ class Workload:
             return
         if before is not None:
             del self.running[id]
-            self.changes = self.changes.note(ENDED, id)
+            if self.state is not None:
+                self.state.end(id)
         if now is not None:
             self.running[id] = now
-            self.changes = self.changes.note(STARTED, id)
+            if self.state is not None:
+                self.state.start(now)
 
 
 @dataclass(slots=True)
@@ -133,7 +138,7 @@ class World:
         self.jobs[job.id] = job
         over = job.state.ended and before is not None and not before.state.ended and job.ran_s > 0
         if over and self.past.add(nouns.past(job)):
-            self.workload.changes = Changes()
+            self.workload.state = None
         self._index(job)
         self.gate.update(job)
         return over
@@ -151,7 +156,7 @@ class World:
     def rebuild_sites(self, now_s: float) -> None:
         """Rebuild the sites after a change of nodes or rules, and index running jobs again."""
         self.sites, load = Sites.of(list(self.nodes.values()), self.rules, now_s), self.workload
-        load.changes = Changes()
+        load.state = None
         for id in load.running:
             load.running[id] = nouns.run(self.jobs[id], self.nodes, self.sites.places, self.rules)
         for id in load.promised:
@@ -201,7 +206,7 @@ class World:
         self.apply_windows(now_s)
         load = self.workload
         return Snapshot(
-            now_s, self.sites.all, load.waiting, load.running, self.last_seq, load.changes,
+            now_s, self.sites.all, load.waiting, load.running, self.last_seq,
             self.past.kept, self.rules, usage=self.usage, promised=load.promised, depth=depth,
         )  # fmt: skip
 

@@ -26,6 +26,10 @@ class Later:
         """The number of a node's cell then."""
         return self._of.get(node, self._space.of[node])
 
+    def cells(self) -> Iterable[tuple[int, int]]:
+        """The nodes that will be different, with the numbers of their cells then."""
+        return self._of.items()
+
     def changed(self, nodes: Sequence[int]) -> bool:
         """Whether any of `nodes` will be different then."""
         of = self._of

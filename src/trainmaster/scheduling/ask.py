@@ -68,6 +68,11 @@ def _one(nodes: int, each: Shape, lead: Shape | None, within: str | None) -> Ask
     return Ask(nodes, each, lead, within)
 
 
+def width_of(ask: Ask) -> float:
+    """GPUs of a request, or CPUs where it asks for none."""
+    return (ask.gpu_milli or ask.each.cpus * ask.nodes) / WHOLE
+
+
 def confined(ask: Ask, level: str | None) -> Ask:
     """The same, all of it in one domain of `level`; None: wherever it is."""
     return ask_of(ask.nodes, ask.each, ask.lead, level)

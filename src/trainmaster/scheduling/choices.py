@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from trainmaster.model.cluster import Cluster, Pool
-from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.ask import Ask, width_of
 from trainmaster.scheduling.cells import FOREVER, steps
 from trainmaster.scheduling.explain import Group, impossible
-from trainmaster.scheduling.order import width_of
 from trainmaster.scheduling.speeds import Speeds, work_of
 from trainmaster.scheduling.task import Kind, Past, Task, alone
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.cells import FOREVER, Cell, steps
-from trainmaster.scheduling.order import Key, priority_then_fifo
-from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.order import Key
+from trainmaster.scheduling.policy import FIRST_COME, Policy
 from trainmaster.scheduling.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.task import Kind, Task
 from trainmaster.scheduling.wish import ANYWHERE
@@ -97,7 +97,7 @@ class Counted:
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         self.now_s = snapshot.now_s
         self.depth = policy.depth(snapshot)
-        self.queue = sorted([waiting(task, policy.order(snapshot, task)) for task in snapshot.waiting.values()])
+        self.queue = sorted([waiting(task, FIRST_COME.key(snapshot, task)) for task in snapshot.waiting.values()])
         self.ends = ends_of(snapshot)
         self.free = len(snapshot.sites) - sum(end[2] for end in self.ends)
 
@@ -147,7 +147,7 @@ def _earliest(free: int, nodes: int, ends: list[End], now_s: float) -> tuple[flo
 
 def counts(snapshot: Snapshot, policy: Policy) -> bool:
     """Whether counting nodes is enough: all alike, open and given away whole, in the order of arrival, EASY at most."""
-    if policy.parts or policy.order is not priority_then_fifo or policy.preempt is not None or policy.depth(snapshot) > 1:
+    if policy.parts or policy.order is not FIRST_COME or policy.preempt is not None or policy.depth(snapshot) > 1:
         return False
     if snapshot.promised or snapshot.rules != DEFAULT or not snapshot.sites:
         return False

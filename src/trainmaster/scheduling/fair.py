@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.order import STILL_S, Key
+from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.share import Member
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.task import Kind, Past, Run, Task
@@ -26,7 +26,6 @@ class Shares:
         self.ahead_s = ahead_of(snapshot.ended)
         self.service: dict[str | Member, float] = {}
         self._lines: dict[Member, tuple[tuple[str | Member, float], ...]] = {}  # of each member, with the weights
-        self._clocks: dict[str | Member, list[int]] = {}  # how often anybody has been charged, by the project at the top
         half_life_s = self.rules.half_life_s
         for member in sorted(snapshot.usage.keys() | held.of.keys()):  # sorted: sums do not depend on who came first
             account = snapshot.usage.get(member)
@@ -37,14 +36,6 @@ class Shares:
         """A job is started."""
         member = (task.kind.project, task.kind.member)
         self._add(member, _width_milli(task.kind.ask) / _MILLI * self.ahead_s)
-        self._clock(member)[0] += 1
-
-    def clock(self, kind: Kind) -> list[int]:
-        """What it shows changes whenever `levels` may."""
-        return self._clock((kind.project, kind.member))
-
-    def _clock(self, member: Member) -> list[int]:
-        return self._clocks.setdefault(self._line(member)[0][0], [0])
 
     def levels(self, kind: Kind) -> tuple[float, ...]:
         """Service over weight, from the top of the tree down to the member; less goes first."""
@@ -124,29 +115,18 @@ def ahead_of(ended: Any) -> float:
 
 
 def owner(kind: Kind) -> Hashable:
-    """Whose share it is of: all tasks of one owner have the same `claim`, but for those that have waited for too long."""
+    """Whose share it is of: all tasks of one owner have the same `claim`."""
     return kind.tier, kind.project, kind.member
 
 
-def early_s(shares: Shares) -> float:
-    """Who is in the queue since then has waited for too long."""
-    return shares.now_s - STILL_S
-
-
 def claim(shares: Shares, task: Task) -> Key:
-    """Class, then shares; before all, who has waited for too long."""
-    early = not task.running and task.since_s <= early_s(shares)
-    return not early, -task.kind.tier, shares.levels(task.kind)
+    """Class, then shares."""
+    return -task.kind.tier, shares.levels(task.kind)
 
 
 def rank(task: Task) -> Key:
     """Among those of one owner: the job's own priority, then who came first."""
     return -task.kind.priority, task.since_s
-
-
-def fair_share(shares: Shares, task: Task) -> Key:
-    """The class, then the project and user with the least use for their share, then priority and submission."""
-    return (*claim(shares, task), *rank(task))
 
 
 def _width_milli(ask: Ask) -> int:

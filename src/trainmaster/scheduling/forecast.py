@@ -78,7 +78,7 @@ def forecasts(
     """
     queue = ordered(snapshot, policy)
     if len(queue) > AHEAD_MAX:
-        snapshot = snapshot._replace(waiting={task.id: task for task in queue[:AHEAD_MAX]}, changes=None)
+        snapshot = snapshot._replace(waiting={task.id: task for task in queue[:AHEAD_MAX]})
     told = [task.id for task in queue[:AHEAD_MAX] if task.id in wanted]
     waits: dict[str, list[float]] = {id: [] for id in told}
     for starts in _played(snapshot, policy, _draws(snapshot, lifetimes, rng), told):

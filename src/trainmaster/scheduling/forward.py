@@ -7,12 +7,13 @@ gives the same times at a fraction of the cost (`counted.py`): a law holds the t
 from collections.abc import Collection, Mapping
 from heapq import heapify, heappop, heappush
 
-from trainmaster.scheduling.cycle import Carry, cycle
-from trainmaster.scheduling.order import width_of
+from trainmaster.scheduling.ask import width_of
+from trainmaster.scheduling.cycle import cycle, kept
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.share import Account, Accounts, Member, charged
-from trainmaster.scheduling.snapshot import ARRIVED, ENDED, STARTED, Changes, Plan, Snapshot
+from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.state import ClusterState
 from trainmaster.scheduling.task import Run
 
 _TURNS = 40  # for each job: whoever has not started after so many decisions never does
@@ -43,7 +44,7 @@ class _World:
     """A snapshot that goes on."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, lives: Mapping[str, float]) -> None:
-        self.snapshot, self.policy, self.carry, self.changes = snapshot, policy, Carry(), Changes()
+        self.snapshot, self.policy = snapshot, policy
         self.waiting, self.running = dict(snapshot.waiting), dict(snapshot.running)
         self.promised, self.usage = dict(snapshot.promised), dict(snapshot.usage)
         self.now_s = snapshot.now_s
@@ -51,6 +52,7 @@ class _World:
         self.ends = [(self.now_s + self.left_s[id], run.task.seq, id, run.placed_s) for id, run in self.running.items()]
         heapify(self.ends)
         self.began_s: dict[str, float] = {}
+        self.state: ClusterState | None = None
 
     def decide(self) -> set[str]:
         """One decision, carried out; who started."""
@@ -58,11 +60,11 @@ class _World:
             now_s=self.now_s,
             waiting=self.waiting,
             running=self.running,
-            changes=self.changes,
             usage=self.usage,
             promised=self.promised,
         )
-        plan, self.carry = cycle(now, self.policy, self.carry)
+        self.state = kept(self.state, now, self.policy)
+        plan = cycle(now, self.policy, self.state)
         started = self._carry_out(plan)
         return started | self.decide() if any(one.shrunk for one in plan.handovers) else started  # they go on at once
 
@@ -95,14 +97,16 @@ class _World:
     def _start(self, id: str, grant: Grant) -> None:
         task = self.waiting.pop(id)
         self.promised.pop(id, None)
-        self.running[id] = Run(task, grant, self.now_s)
+        run = self.running[id] = Run(task, grant, self.now_s)
         self.began_s.setdefault(id, self.now_s)
-        self.changes = self.changes.note(STARTED, id)
+        if self.state is not None:
+            self.state.start(run)
         heappush(self.ends, (self.now_s + self.left_s[id], task.seq, id, self.now_s))
 
     def _leave(self, id: str, run: Run) -> None:
         del self.running[id]
-        self.changes = self.changes.note(ENDED, id)
+        if self.state is not None:
+            self.state.end(id)
         owner, account = settled(self.usage, run, self.now_s, self.snapshot.rules.half_life_s)
         self.usage[owner] = account
 
@@ -111,7 +115,8 @@ class _World:
         run = self.running[id]
         self._leave(id, run)
         self.left_s[id] = max(0.0, self.left_s[id] - (self.now_s - max(run.placed_s, self.snapshot.now_s)))
-        self.waiting[id] = run.at(self.now_s)._replace(since_s=self.now_s, running=False, keeps=shrunk)
+        task = self.waiting[id] = run.at(self.now_s)._replace(since_s=self.now_s, running=False, keeps=shrunk)
         if shrunk:
             self.promised[id] = run.least
-        self.changes = self.changes.note(ARRIVED, id)
+        if self.state is not None:
+            self.state.arrive(task)

@@ -7,8 +7,11 @@ Sources: J. Gittins, J. R. Stat. Soc. B 41 (1979); Z. Scully and M. Harchol-Balt
 """
 
 from collections.abc import Sequence
-from math import exp, log, log1p
+from math import exp, log1p
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 LEVELS = 16
 STAY = 0.7  # how much ahead of its equals one is that runs: what a preemption would cost
@@ -164,6 +167,7 @@ def _time_in_s(alive: float, chance: float, rate: float, span_s: float) -> float
     return alive * (chance / rate if rate > 0 else span_s)
 
 
-def urgency(index: float, width: float, running: bool) -> float:
+def urgency(index: npt.NDArray[np.float64], width: npt.NDArray[np.float64], running: bool) -> npt.NDArray[np.float64]:
     """The order's key, smaller first: by chance per GPU-second; who runs is ahead of its equals."""
-    return -(log(max(index, 1e-12)) - log(width) + (STAY if running else 0.0))
+    found: npt.NDArray[np.float64] = -(np.log(np.maximum(index, 1e-12)) - np.log(width) + (STAY if running else 0.0))
+    return found

@@ -9,9 +9,9 @@ from math import log
 from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import PRIORITY_MAX
-from trainmaster.scheduling.ask import WHOLE
+from trainmaster.scheduling.ask import WHOLE, width_of
 from trainmaster.scheduling.fair import Shares, shares
-from trainmaster.scheduling.order import STILL_S, Key, waited_long, width_of
+from trainmaster.scheduling.order import Key
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.task import Kind, Task
 
@@ -65,19 +65,9 @@ def terms(factors: Factors, task: Task) -> Terms:
     )
 
 
-def multifactor(factors: Factors, task: Task) -> Key:
-    """The sum of weighted factors: class, own priority, age, fair share, size; urgent jobs first."""
-    return claim(factors, task)
-
-
 def claim(factors: Factors, task: Task) -> Key:
-    """Who has waited for too long, who is urgent, then the greatest sum; of equal ones who came first."""
-    return not waited_long(factors.now_s, task), not task.kind.urgent, -sum(terms(factors, task)), task.since_s
-
-
-def early_s(factors: Factors) -> float:
-    """Who is in the queue since then has waited for too long."""
-    return factors.now_s - STILL_S
+    """Who is urgent, then the greatest sum; of equal ones who came first."""
+    return not task.kind.urgent, -sum(terms(factors, task)), task.since_s
 
 
 def rank(task: Task) -> Key:
@@ -93,11 +83,6 @@ def owner(kind: Kind) -> Kind:
 def charge(factors: Factors, task: Task) -> None:
     """A job is started: its owners' use grows at once."""
     factors.shares.charge(task)
-
-
-def clock(factors: Factors, kind: Kind) -> list[int]:
-    """What it shows changes whenever the claim of a kind may, but for its age."""
-    return factors.shares.clock(kind)
 
 
 def _unused(factors: Factors, kind: Kind) -> float:

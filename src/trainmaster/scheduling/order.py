@@ -5,31 +5,29 @@ ever while jobs end that are like it.
 """
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, NamedTuple
 
-from trainmaster.scheduling.ask import WHOLE, Ask
-from trainmaster.scheduling.cells import FOREVER
+import numpy as np
+import numpy.typing as npt
+
+from trainmaster.scheduling.ask import width_of
+from trainmaster.scheduling.figures import Figures, Floats
 from trainmaster.scheduling.hazards import Hazards, urgency
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.task import Kind, Task
 
 Key = tuple[Any, ...]
+Keys = tuple[Floats, ...]  # of jobs side by side: the first decides, then the next
+Ints = npt.NDArray[np.intp]
+Ranking = Callable[[Any, "Figures"], Keys]
 STILL_S = 23 * 86_400.0  # so long without a turn, and a job goes first for once
 LONG_S, LONG = 7 * 86_400.0, 2.0  # a wait of a week and twice what a job needs is long (see `aged`)
 QUEUES = tuple(14_400.0 * 6**i for i in range(4))  # GPU-seconds at which a job moves to the next of five queues
 
-since: Callable[[Task], float] = attrgetter("since_s")  # who came first
-
-
-def left(task: Task) -> float:
-    """Who needs least."""
-    return FOREVER if task.estimate_s is None else task.estimate_s
-
-
-def attained(task: Task) -> float:
+def attained(jobs: Figures) -> Floats:
     """Who has had least."""
-    return float(sum(task.attained_s * service_rate(task) >= bound for bound in QUEUES))
+    found: Floats = np.searchsorted(QUEUES, jobs.attained_s * jobs.width, side="right").astype(np.float64)
+    return found
 
 
 def waited_long(now_s: float, task: Task) -> bool:
@@ -42,46 +40,54 @@ def rank(kind: Kind) -> tuple[int, int]:
     return -kind.tier, -kind.priority
 
 
-def first(now_s: float, task: Task) -> Key:
-    """With what every key begins: long waits, then class and priority."""
-    return (not waited_long(now_s, task), *rank(task.kind))
+def first(now_s: float, jobs: Figures) -> Keys:
+    """With what every order begins: long waits, then class and priority."""
+    late = np.zeros(len(jobs.seq)) if jobs.running else (now_s - jobs.since_s >= STILL_S).astype(np.float64)
+    return -late, -jobs.tier, -jobs.priority
 
 
-def aged(service_s: float, waited_s: float, long_s: float = LONG_S) -> float:
+def aged(service_s: Floats, waited_s: Floats, long_s: float = LONG_S) -> Floats:
     """The shortest service first, but for waits that are long beside it: they count more and more.
 
     Ours. Until a wait of `long_s` and `LONG` times the service it makes next to no difference: a rule that looks at the
     wait alone puts long jobs in front of short ones as soon as there is a queue, and costs up to half of what the order gains.
     Who runs keeps its age, so that nobody takes back at once what it was given for having waited.
     """
-    if service_s == FOREVER:
-        return FOREVER
-    return service_s / (1.0 + (waited_s / (long_s + LONG * service_s)) ** 4)
+    found: Floats = service_s / (1.0 + (waited_s / (long_s + LONG * service_s)) ** 4)
+    return found
 
 
 def in_line(task: Task) -> Key:
-    """The order of `priority_then_fifo` among those who have not waited for long: time does not change it."""
+    """Higher priority first, then earlier submission."""
     return (*rank(task.kind), task.since_s)
 
 
-def priority_then_fifo(snapshot: Snapshot, task: Task) -> Key:
-    """Higher priority first, then earlier submission."""
-    return (*first(snapshot.now_s, task), task.since_s)
+def nobody(kind: Kind) -> None:
+    """Whose a job is where that does not matter."""
 
 
-def shortest_first(snapshot: Snapshot, task: Task) -> Key:
+def unclaimed(view: Any, task: Task) -> Key:
+    """Nobody has more of a claim than others."""
+    return ()
+
+
+def uncharged(view: Any, task: Task) -> None:
+    """A start changes nobody's claim."""
+
+
+def shortest_first(snapshot: Snapshot, jobs: Figures) -> Keys:
     """The shortest remaining run time."""
-    return (*first(snapshot.now_s, task), aged(left(task), snapshot.now_s - task.since_s))
+    return *first(snapshot.now_s, jobs), aged(jobs.left_s, snapshot.now_s - jobs.since_s)
 
 
-def smallest_first(snapshot: Snapshot, task: Task) -> Key:
+def smallest_first(snapshot: Snapshot, jobs: Figures) -> Keys:
     """The least remaining GPU time."""
-    return (*first(snapshot.now_s, task), aged(left(task), snapshot.now_s - task.since_s) * service_rate(task))
+    return *first(snapshot.now_s, jobs), aged(jobs.left_s, snapshot.now_s - jobs.since_s) * jobs.width
 
 
-def least_attained(snapshot: Snapshot, task: Task) -> Key:
+def least_attained(snapshot: Snapshot, jobs: Figures) -> Keys:
     """The least GPU time so far, in five queues, and in each of them earlier submission (Tiresias, NSDI'19)."""
-    return (*first(snapshot.now_s, task), attained(task))
+    return *first(snapshot.now_s, jobs), attained(jobs)
 
 
 class Study(NamedTuple):
@@ -91,11 +97,11 @@ class Study(NamedTuple):
     now_s: float
 
 
-def learned(study: Study, task: Task) -> Key:
+def learned(study: Study, jobs: Figures) -> Keys:
     """The best chance to end soon, by the run times of similar jobs."""
-    width = service_rate(task)
-    index = study.hazards.index(task.seq, width, task.attained_s)
-    return (*first(study.now_s, task), urgency(index, width, task.running))
+    lives = zip(jobs.seq.tolist(), jobs.width.tolist(), jobs.attained_s.tolist(), strict=True)
+    indices = [study.hazards.index(int(seq), width, attained_s) for seq, width, attained_s in lives]
+    return *first(study.now_s, jobs), urgency(np.array(indices), jobs.width, jobs.running)
 
 
 def service_rate(task: Task) -> float:
@@ -103,6 +109,6 @@ def service_rate(task: Task) -> float:
     return width_of(task.kind.ask)
 
 
-def width_of(ask: Ask) -> float:
-    """GPUs of a request, or CPUs where it asks for none."""
-    return (ask.gpu_milli or ask.each.cpus * ask.nodes) / WHOLE
+def by_keys(keys: Keys, seq: Floats) -> Ints:
+    """The places of jobs in their order: by the first of `keys`, then the next, and at last by submission."""
+    return np.lexsort((seq, *reversed(keys)))

@@ -1,38 +1,42 @@
 """The Policy contract, and the policies known by name: a policy is a frozen value of four pure functions over the snapshot."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from trainmaster.model.cluster import DEFAULT_POLICY, Cluster
 from trainmaster.scheduling import multifactor
-from trainmaster.scheduling.ask import Ask
+from trainmaster.scheduling.ask import Ask, width_of
 from trainmaster.scheduling.cells import Taste
-from trainmaster.scheduling.fair import Shares, claim, early_s, fair_share, owner, rank, shares
+from trainmaster.scheduling.fair import Shares, claim, owner, rank, shares
+from trainmaster.scheduling.figures import Floats, Mask
 from trainmaster.scheduling.fragmentation import typical
 from trainmaster.scheduling.hazards import Hazards, Life
 from trainmaster.scheduling.multifactor import Terms
 from trainmaster.scheduling.order import (
     STILL_S,
-    Key,
+    Ranking,
     Study,
     in_line,
     learned,
     least_attained,
-    priority_then_fifo,
+    nobody,
     service_rate,
     shortest_first,
-    since,
     smallest_first,
-    width_of,
+    uncharged,
+    unclaimed,
 )
 from trainmaster.scheduling.places import Places, in_turn, pack
 from trainmaster.scheduling.predict import foresee, predicted, shortest
-from trainmaster.scheduling.preempt import Candidates, by_right, overtaking
+from trainmaster.scheduling.preempt import ByRight, Overtaking, Preempt
+from trainmaster.scheduling.sharing import Sharing
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
-from trainmaster.scheduling.task import Kind, Past, Run, Task
+from trainmaster.scheduling.task import Past, Task
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
 
@@ -47,56 +51,49 @@ def tightest(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
     return None
 
 
-Clock = list[int]  # of one number
-
-
-class Sharing(NamedTuple):
-    """An order in steps: who is in the queue since `early_s` or before; then owners by `claim`, which `charge` raises when a
-    task of theirs is started; then tasks of one owner by `rank`. `order` is all of these keys one after the other. As long as
-    the `clock` of a kind shows the same, its `claim` is the same.
-    """
-
-    owner: Callable[[Kind], Hashable]
-    early_s: Callable[[Any], float]
-    claim: Callable[[Any, Task], Key]
-    rank: Callable[[Task], Key]
-    charge: Callable[[Any, Task], None]
-    clock: Callable[[Any, Kind], Clock]
-
-
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`order` gives a task's sort key; `place` the cells that can hold a member of a gang, best first; `depth` how many of
+    """`order` says who goes first; `place` the cells that can hold a member of a gang, best first; `depth` how many of
     those that cannot start get a reservation.
 
-    `within` is the order among waiting tasks of one kind, which time alone never changes and with which `order` agrees; None:
-    there is no such order, each is looked at for itself.
-    `preempt` gives live attempts that may be stopped for a task, the first to go first; None: none ever. `steady` is the order
-    of waiting tasks where time alone never changes it, until one has waited for `STILL_S`; None: it may. `beat_s`: how often to
+    `preempt` gives live attempts that may be stopped for a task, the first to go first; None: none ever. `beat_s`: how often to
     look again though nothing happened. `study` makes of the snapshot what `order` is given, once for each cycle; it may keep
     things in the dictionary, which may be thrown away.
     `parts` are policies of several sets of pools, by name; where there are any, nothing else here is looked at.
     `trusts`: what a job says of its run time is believed; else, and of one that says nothing, run times are predicted.
-    `sharing` is how `order` comes about where a start changes the keys of others at once.
+    An order is `Sharing`, where jobs of one kind are in an order that time never changes and the first of them is looked at, or
+    it gives keys of jobs side by side, each ranked by itself.
     `terms` says what an order by a sum is the sum of; it is kept with each start.
     `taste` says which of several devices a share comes from, and `place` may ask it too (`Cells.worths`).
     """
 
     name: str
-    order: Callable[[Any, Task], Key]
+    order: "Sharing | Ranking"
     place: Callable[[Space, Ask], Places]
     depth: Callable[[Snapshot], int]
-    within: Callable[[Task], float] | None = since
-    preempt: Candidates | None = None
-    steady: Callable[[Task], Key] | None = None
+    preempt: Preempt | None = None
     beat_s: float | None = None
     exact: bool = False  # it is meaningful only where run times are known beforehand: in a simulation
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
-    sharing: Sharing | None = None
     terms: Callable[[Any, Task], Terms] | None = None
     trusts: bool = True
     parts: "tuple[tuple[frozenset[str], Policy], ...]" = ()
     taste: Callable[[Snapshot, dict[str, Any]], Taste | None] = tightest
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The order, where it is one in steps."""
+        return self.order if isinstance(self.order, Sharing) else None
+
+    @property
+    def words(self) -> str:
+        """What the order says of itself."""
+        return self.order.words if isinstance(self.order, Sharing) else self.order.__doc__ or ""
+
+    @property
+    def shares(self) -> bool:
+        """Whether a start changes the order of those who wait."""
+        return self.sharing is not None and self.sharing.charge is not uncharged
 
 
 def to_taste(space: Space, ask: Ask) -> Places:
@@ -106,9 +103,9 @@ def to_taste(space: Space, ask: Ask) -> Places:
     return in_turn([(worths[number], nodes[0], number, nodes) for number, nodes in space.fitting(ask.each)])
 
 
-def at_once(snapshot: Snapshot, run: Run, task: Task) -> bool:
+def at_once(now_s: float, since_s: Floats, placed_s: Floats) -> Mask:
     """Everybody makes way, but whoever had to stand still for long has its turn."""
-    return snapshot.now_s - run.placed_s >= (MIN_TURN_S if _stood_long(run) else 0.0)
+    return _has_run(now_s - placed_s, 0.0, placed_s - since_s)
 
 
 def no_reservations(snapshot: Snapshot) -> int:
@@ -131,13 +128,14 @@ def one_for_everybody(snapshot: Snapshot) -> int:
     return len(snapshot.waiting)
 
 
-def after_a_while(snapshot: Snapshot, run: Run, task: Task) -> bool:
+def after_a_while(now_s: float, since_s: Floats, placed_s: Floats) -> Mask:
     """Whoever has run long enough to have got somewhere; for one that had stood still for long that is longer."""
-    return snapshot.now_s - run.placed_s >= (MIN_TURN_S if _stood_long(run) else MIN_RUN_S)
+    return _has_run(now_s - placed_s, MIN_RUN_S, placed_s - since_s)
 
 
-def _stood_long(run: Run) -> bool:
-    return run.placed_s - run.task.since_s >= STILL_S
+def _has_run(ran_s: Floats, least_s: float, stood_s: Floats) -> Mask:
+    found: Mask = ran_s >= np.where(stood_s >= STILL_S, MIN_TURN_S, least_s)
+    return found
 
 
 def learn(snapshot: Snapshot, kept: dict[str, Any]) -> Study:
@@ -156,70 +154,47 @@ def _life(past: Past) -> Life:
     return Life(past.seq, width_of(past.kind.ask), past.ran_s, True)
 
 
+FIRST_COME = Sharing("Higher priority first, then earlier submission.", nobody, unclaimed, in_line, uncharged)
+FAIR = Sharing(
+    "The class, then the project and user with the least use for their share, then priority and submission.",
+    owner,
+    claim,
+    rank,
+    Shares.charge,
+)
+FACTORS = Sharing(
+    "The sum of weighted factors: class, own priority, age, fair share, size; urgent jobs first.",
+    multifactor.owner,
+    multifactor.claim,
+    multifactor.rank,
+    multifactor.charge,
+)
+
 POLICIES = {
     policy.name: policy
     for policy in (
-        Policy("fifo", priority_then_fifo, pack, no_reservations, steady=in_line),
-        Policy("fragmentation", priority_then_fifo, to_taste, no_reservations, steady=in_line, taste=typical),
-        Policy("easy", priority_then_fifo, pack, one_reservation, steady=in_line),
-        Policy("conservative", priority_then_fifo, pack, one_for_everybody),
-        Policy("sjf", shortest_first, pack, no_reservations, None, exact=True),
-        Policy("srtf", shortest_first, pack, no_reservations, None, overtaking(at_once), exact=True),
-        Policy("srsf", smallest_first, pack, no_reservations, None, overtaking(at_once), exact=True),
-        Policy("learned", learned, pack, no_reservations, None, overtaking(after_a_while), beat_s=1200.0, study=learn),
+        Policy("fifo", FIRST_COME, pack, no_reservations),
+        Policy("fragmentation", FIRST_COME, to_taste, no_reservations, taste=typical),
+        Policy("easy", FIRST_COME, pack, one_reservation),
+        Policy("conservative", FIRST_COME, pack, one_for_everybody),
+        Policy("sjf", shortest_first, pack, no_reservations, exact=True),
+        Policy("srtf", shortest_first, pack, no_reservations, Overtaking(at_once, shortest_first), exact=True),
+        Policy("srsf", smallest_first, pack, no_reservations, Overtaking(at_once, smallest_first), exact=True),
+        Policy("learned", learned, pack, no_reservations, Overtaking(after_a_while, learned), beat_s=1200.0, study=learn),
+        Policy("shortest", shortest, pack, one_reservation, beat_s=600.0, exact=True),
+        Policy("predicted", predicted, pack, one_reservation, beat_s=600.0, study=foresee, trusts=False),
         Policy(
-            "shortest",
-            shortest,
-            pack,
-            one_reservation,
-            None,
-            beat_s=600.0,
-            exact=True,
+            "least-attained", least_attained, pack, no_reservations, Overtaking(after_a_while, least_attained), beat_s=MIN_RUN_S
         ),
-        Policy(
-            "predicted",
-            predicted,
-            pack,
-            one_reservation,
-            None,
-            beat_s=600.0,
-            study=foresee,
-            trusts=False,
-        ),
-        Policy(
-            "least-attained",
-            least_attained,
-            pack,
-            no_reservations,
-            None,
-            overtaking(after_a_while),
-            beat_s=MIN_RUN_S,
-        ),
-        Policy(
-            "fair-share",
-            fair_share,
-            pack,
-            as_the_loop_can,
-            preempt=by_right,
-            study=shares,
-            sharing=Sharing(owner, early_s, claim, rank, Shares.charge, Shares.clock),
-        ),
+        Policy("fair-share", FAIR, pack, as_the_loop_can, ByRight(), study=shares),
         Policy(
             "multifactor",
-            multifactor.multifactor,
+            FACTORS,
             pack,
             as_the_loop_can,
-            preempt=by_right,
+            ByRight(),
             beat_s=600.0,
             study=multifactor.weigh,
-            sharing=Sharing(
-                multifactor.owner,
-                multifactor.early_s,
-                multifactor.claim,
-                multifactor.rank,
-                multifactor.charge,
-                multifactor.clock,
-            ),
             terms=multifactor.terms,
         ),
     )

@@ -3,14 +3,13 @@
 A job that fits into several is tried in each, in the order of the pools in the configuration, until one takes it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.explain import grouped, never
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
 from trainmaster.scheduling.space import GONE, Site
-from trainmaster.scheduling.task import Kind, Run
+from trainmaster.scheduling.task import Kind, Run, Task
 
 _APART = frozenset(("impossible", "window"))  # what is said of a job itself, of some of the pools
 
@@ -23,6 +22,8 @@ class Parts:
         self._waiting = dict(snapshot.waiting)
         self._running = dict(snapshot.running)
         self._plans: list[Plan] = []
+        self._seen: Sequence[Task] = ()
+        self._rests: list[tuple[set[Kind], Plan]] = []  # of each plan: whose kinds it saw
 
     def __iter__(self) -> Iterator[tuple[Snapshot, Policy]]:
         snapshot, hopeless, named = (
@@ -46,13 +47,15 @@ class Parts:
             if at == len(self._policy.parts) - 1:
                 waiting |= {id: self._waiting[id] for id in hopeless if id in self._waiting}  # it says that they never can
             promised = {id: grant for id, grant in snapshot.promised.items() if id in waiting}
+            self._seen = tuple(waiting.values())
             yield (
-                snapshot._replace(sites=sites, waiting=waiting, running=dict(self._running), changes=None, promised=promised),
+                snapshot._replace(sites=sites, waiting=waiting, running=dict(self._running), promised=promised),
                 policy,
             )
 
     def took(self, plan: Plan) -> None:
         """What one policy decided: whom it starts need not be tried elsewhere, and what they take counts as held."""
+        self._rests.append(({task.kind for task in self._seen}, plan))
         self._plans.append(plan)
         started = [(one.job, one.grant) for one in plan.placements] + [(one.job, one.grant) for one in plan.handovers]
         for id, grant in started:
@@ -69,18 +72,16 @@ class Parts:
         refused: dict[Kind, Refusal] = {}
         promised: dict[str, Refusal] = {}
         patient: dict[str, Refusal] = {}
-        lost: dict[Ask, Refusal] = {}
         terms: dict[str, Mapping[str, float]] = {}
         for plan in plans:
             terms |= plan.terms
             refused |= {kind: one for kind, one in plan.refused.items() if kind not in refused or one.kind != "impossible"}
             promised |= plan.promised
             patient |= {id: one for id, one in plan.patient.items() if id not in patient or one.kind not in _APART}
-            lost |= plan.lost
         for id in [id for id, one in patient.items() if one.kind in _APART]:  # elsewhere it may wait for something else
             kind = self._snapshot.waiting[id].kind
-            other = refused.get(kind) or lost.get(kind.ask)
-            if other is not None and other.kind != "impossible":
+            other = refused.get(kind) or self.reason(kind)
+            if other.kind != "impossible":
                 del patient[id]
         return Plan(
             tuple(one for plan in plans for one in plan.placements),
@@ -91,10 +92,16 @@ class Parts:
             self._policy.name,
             promised,
             tuple(one for plan in plans for one in plan.broken),
-            lost,
+            self,
             patient,
             terms,
         )
+
+    def reason(self, kind: Kind) -> Refusal:
+        """Why those wait of whom no plan says anything: the last one that saw such a job knows."""
+        rest = next(plan.rest for kinds, plan in reversed(self._rests) if kind in kinds)
+        assert rest is not None
+        return rest.reason(kind)
 
 
 def _elsewhere(site: Site) -> Site:

@@ -16,9 +16,13 @@ from collections.abc import Hashable, Iterator
 from math import exp2, log2, sqrt
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from trainmaster.model.cluster import DAY_S
+from trainmaster.scheduling.ask import width_of
 from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.order import Key, aged, first, left, width_of
+from trainmaster.scheduling.figures import Figures
+from trainmaster.scheduling.order import Keys, aged, first
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.task import Kind, Past, Task
 
@@ -315,14 +319,15 @@ def foresee(snapshot: Snapshot, kept: dict[str, Any]) -> Foresight:
     return Foresight(predictor, snapshot)
 
 
-def predicted(view: Foresight, task: Task) -> Key:
+def predicted(view: Foresight, jobs: Figures) -> Keys:
     """The earliest predicted end; a job that has waited long compared with its run time comes first."""
-    return (*first(view.now_s, task), aged(view.left_s(task), view.now_s - task.since_s, DAY_S))
+    left_s = np.array([view.left_s(task) for task in jobs.tasks])
+    return *first(view.now_s, jobs), aged(left_s, view.now_s - jobs.since_s, DAY_S)
 
 
-def shortest(snapshot: Snapshot, task: Task) -> Key:
+def shortest(snapshot: Snapshot, jobs: Figures) -> Keys:
     """As `predicted`, but with the true run times."""
-    return (*first(snapshot.now_s, task), aged(left(task), snapshot.now_s - task.since_s, DAY_S))
+    return *first(snapshot.now_s, jobs), aged(jobs.left_s, snapshot.now_s - jobs.since_s, DAY_S)
 
 
 def _still_s(total_s: float, task: Task) -> float:

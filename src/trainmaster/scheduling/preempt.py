@@ -3,89 +3,119 @@
 They are found by trying the whole gain before anyone is touched.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import attrgetter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from trainmaster.scheduling.ahead import Later
 from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.order import Key
+from trainmaster.scheduling.figures import GPUS, PLACED_S, SINCE_S, STOPPING, Floats, Mask, running, waiting
+from trainmaster.scheduling.order import Ranking, by_keys
 from trainmaster.scheduling.quota import Tally, asked
 from trainmaster.scheduling.room import Room
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.space import Space
 from trainmaster.scheduling.task import Run, Task
 
+if TYPE_CHECKING:
+    from trainmaster.scheduling.state import ClusterState
+
 EVICTIONS_MAX = 6  # each eviction doubles the time that one runs undisturbed afterwards, so many times at most
-_TIER = attrgetter("task.kind.tier")
 
 
-@dataclass(slots=True)
+class Preempt(Protocol):
+    """Who makes way for whom, under a policy."""
+
+    def may_help(self, stage: "Stage", task: Task, request: int) -> bool:
+        """Whether a job may fit once others have made way; `request`: the row of what it asks for. False is certain."""
+
+    def candidates(self, stage: "Stage", task: Task) -> Sequence[Run]:
+        """Live attempts that may be stopped for it, the first to go first."""
+
+    def in_vain(self, stage: "Stage", task: Task) -> None:
+        """It did not fit though all of them were gone."""
+
+
 class Stage:
-    """Those that run, as a cycle looks for candidates among them. What is sorted is sorted once, and only when asked for."""
+    """Those that run, as a decision looks for candidates among them; what is sorted is sorted once, and only when asked for."""
 
-    snapshot: Snapshot
-    runs: Mapping[str, Run]
-    tally: Tally
-    key: Callable[[Task], Key]
-    wide: Collection[str] = ()  # those of them that have more than their least
-    stopped: set[str] = field(default_factory=set)  # they make way already
-    barren: set[tuple[int, str]] = field(default_factory=set)  # classes for which nobody makes way who does not borrow
-    _weakest: list[tuple[Key, Run]] | None = None
-    _softest: list[Run] | None = None
-    _lowest: int | None = None
-    _swollen: list[Run] | None = None
+    def __init__(self, snapshot: Snapshot, state: "ClusterState", view: Any) -> None:
+        """`view`: what the order looks at."""
+        self.snapshot, self.state, self.view = snapshot, state, view
+        self.stopped: set[str] = set()  # they make way already
+        self.groups: dict[Hashable, list[Run]] = {}  # all who may be stopped for some jobs
+        self._behind: _Behind | None = None
+        self._relief: dict[Hashable, Mask | None] = {}  # what fits without a group, once it was in vain to try some of it
 
-    def spares(self, tier: int, work: str) -> bool:
-        """Whether it is known that nobody makes way by right for any job of this class."""
-        return (tier, work) in self.barren and not self.tally.borrowers
+    def stop(self, runs: Iterable[Run]) -> None:
+        """They make way."""
+        self.stopped.update(run.task.id for run in runs)
+        self.groups, self._behind, self._relief = {}, None, {}
 
-    @property
-    def weakest(self) -> list[tuple[Key, Run]]:
-        """The last in order first."""
-        if self._weakest is None:
-            now_s = self.snapshot.now_s
-            keys = [((*self.key(run.at(now_s)), run.task.seq), run) for run in self.runs.values() if not run.stopping]
-            self._weakest = sorted(keys, key=lambda one: one[0], reverse=True)
-        return self._weakest
+    def relieves(self, group: Hashable, request: int) -> bool:
+        """Whether a request may fit once all of a group are gone."""
+        if group not in self._relief:
+            return True
+        mask = self._relief[group]
+        if mask is None:
+            mask = self._relief[group] = self.state.requests.fits(_without(self.state.space, self.groups[group]))
+        return bool(mask[request])
 
-    @property
+    def in_vain(self, group: Hashable) -> None:
+        """A job did not fit without a group: of others that is found out for all at once, when the next one asks."""
+        self._relief.setdefault(group, None)
+
+    def behind(self, may: "May", order: Ranking) -> "_Behind":
+        """Those of whom `may` says yes."""
+        if self._behind is None:
+            self._behind = self._find_behind(may, order)
+        return self._behind
+
+    def _find_behind(self, may: "May", order: Ranking) -> "_Behind":
+        queue, live, now_s, space = self.state.queue, self.state.running, self.snapshot.now_s, self.state.space
+        waits, rows = waiting([line[0][2] for line in queue.all], queue.rows.array), live.rows.array
+        able = may(now_s, rows[:, SINCE_S], rows[:, PLACED_S]) & (rows[:, STOPPING] == 0)
+        if self.stopped:
+            able &= np.array([run.task.id not in self.stopped for run in live.all], bool)
+        some = np.flatnonzero(able)
+        runs = running(rows[some], now_s)
+        keys = tuple(np.concatenate(two) for two in zip(order(self.view, waits), order(self.view, runs), strict=True))
+        places, count = by_keys(keys, np.concatenate([waits.seq, runs.seq])), len(waits.seq)
+        is_run = places >= count
+        ahead = np.cumsum(is_run)
+        counts = np.zeros(count, np.int64)
+        counts[places[~is_run]] = len(some) - ahead[~is_run]
+        last_first = some[places[is_run] - count][::-1]
+        self.groups[_ALL] = [live.all[at] for at in last_first]
+        free = sum(space.cells.left[number][0] * len(nodes) for number, nodes in space.nodes.items())
+        gpus = free + np.concatenate([[0.0], np.cumsum(rows[last_first, GPUS])])
+        return _Behind(counts.tolist(), gpus.tolist())
+
+    @cached_property
+    def sliced(self) -> frozenset[str]:
+        """The workload classes whose jobs take turns."""
+        return frozenset(one.name for one in self.snapshot.rules.classes if one.slice_s is not None)
+
+    @cached_property
     def lowest(self) -> int:
         """The lowest class of those that run."""
-        if self._lowest is None:
-            self._lowest = min(map(_TIER, self.runs.values()), default=0)
-        return self._lowest
+        return min((run.task.kind.tier for run in self.state.running.all), default=0)
 
-    @property
+    @cached_property
     def softest(self) -> list[Run]:
         """Those that may be stopped: the lowest class first, then the least work lost, then the youngest."""
-        if self._softest is None:
-            now_s, rules = self.snapshot.now_s, self.snapshot.rules
-            undisturbed_s = [rules.min_run_s * 2.0**evictions for evictions in range(EVICTIONS_MAX + 1)]
-            able = []
-            for work, runs in self._by_work().items():
-                if rules.work(work).preemptible:
-                    ran = ((run, now_s - run.placed_s) for run in runs)
-                    able += [one for one, s in ran if s > 0 and s >= undisturbed_s[min(one.task.evictions, EVICTIONS_MAX)]]
-            self._softest = self._ranked(able)
-        return self._softest
+        rules = self.snapshot.rules
+        works = {work: rules.work(work).preemptible for work in {run.task.kind.work for run in self.state.running.all}}
+        able = [run for run in self.state.running.all if works[run.task.kind.work] and not run.stopping]
+        return self._ranked([run for run in able if self._has_run(run, run.task.evictions)])
 
-    def _by_work(self) -> Mapping[str, list[Run]]:
-        """Those that may be told to stop, by their workload class."""
-        found = defaultdict[str, list[Run]](list)
-        for run in self.runs.values():
-            if not run.stopping:
-                found[run.task.kind.work].append(run)
-        return found
-
-    @property
+    @cached_property
     def swollen(self) -> list[Run]:
         """Those that may be told to give back what they have beyond their least, in the same order."""
-        if self._swollen is None:
-            able = [self.runs[id] for id in self.wide if not self.runs[id].stopping]
-            self._swollen = self._ranked([run for run in able if self._has_run(run, run.task.shrinks)])
-        return self._swollen
+        able = [run for run in map(self.state.running.by_id.__getitem__, self.state.running.wide) if not run.stopping]
+        return self._ranked([run for run in able if self._has_run(run, run.task.shrinks)])
 
     def _ranked(self, runs: Sequence[Run]) -> list[Run]:
         now_s = self.snapshot.now_s
@@ -101,47 +131,112 @@ class Stage:
         return 0 < self.snapshot.now_s - run.placed_s >= undisturbed_s
 
 
+def _without(space: Space, runs: Sequence[Run]) -> dict[int, int]:
+    """How many open nodes are in each cell once these are gone."""
+    later = Later(space)
+    for run in runs:
+        for index, node in enumerate(run.freed.nodes):
+            if node >= 0:
+                later.give(node, run.freed.part(index))
+    counts = {number: len(nodes) for number, nodes in space.nodes.items()}
+    for node, number in later.cells():
+        if space.sites[node].open:
+            counts[space.of[node]] -= 1
+            counts[number] = counts.get(number, 0) + 1
+    return counts
+
+
 def shrinkable(stage: Stage, task: Task) -> Sequence[Run]:
     """Those of its class or a lower one that have more than their least: under every policy, for they asked for no more."""
-    if not stage.wide:
+    if not stage.state.running.wide:
         return ()
     able = (run for run in stage.swollen if run.task.kind.tier <= task.kind.tier and run.task.id not in stage.stopped)
     return [run._replace(shrinking=True) for run in able]
 
 
-Candidates = Callable[[Stage, Task], Sequence[Run]]
+class _Behind(NamedTuple):
+    """By the row of one that waits how many run behind it, and how many GPUs (in thousandths) are free without so many."""
+
+    counts: Sequence[int]
+    gpus: Sequence[float]
 
 
-def overtaking(may: Callable[[Snapshot, Run, Task], bool]) -> Candidates:
-    """Those behind it in order of whom `may` says yes."""
-
-    def candidates(stage: Stage, task: Task) -> Sequence[Run]:
-        key, found = (*stage.key(stage.snapshot.waiting[task.id]), task.seq), []  # whichever of its choices is tried
-        for other, run in stage.weakest:
-            if other <= key:
-                break
-            if run.task.id not in stage.stopped and may(stage.snapshot, run, task):
-                found.append(run)
-        return found
-
-    return candidates
+_ALL = "behind"
 
 
-def by_right(stage: Stage, task: Task) -> Sequence[Run]:
+May = Callable[[float, Floats, Floats], Mask]  # now, in the queue since, placed: whether one that runs may be stopped
+
+
+class Overtaking(NamedTuple):
+    """Those behind it in `order` of whom `may` says yes."""
+
+    may: May
+    order: Ranking
+
+    def may_help(self, stage: Stage, task: Task, request: int) -> bool:
+        """As in `Preempt`."""
+        behind, count = self._behind(stage, task)
+        return count > 0 and behind.gpus[count] >= task.kind.ask.gpu_milli and stage.relieves(_ALL, request)
+
+    def candidates(self, stage: Stage, task: Task) -> Sequence[Run]:
+        """As in `Preempt`."""
+        count = self._behind(stage, task)[1]
+        return stage.groups[_ALL][:count]
+
+    def in_vain(self, stage: Stage, task: Task) -> None:
+        """As in `Preempt`."""
+        stage.in_vain(_ALL)
+
+    def _behind(self, stage: Stage, task: Task) -> tuple[_Behind, int]:
+        """All, and how many of them are behind it. Whichever of its choices is tried, it has one place in the order."""
+        found = stage.behind(self.may, self.order)
+        return found, found.counts[stage.state.queue.lines[task.id].at]
+
+
+class ByRight:
     """A lower class for a higher one, a borrower for a project that takes back its quota, a job whose time slice is over.
 
     Two jobs never stop each other in turn: of two classes one is the higher; a project that takes its own back holds no more
     than that, and only who holds more can be made to give, to its own class or a higher one.
     """
-    kind = task.kind
-    if stage.spares(kind.tier, kind.work):
-        return ()
-    reclaims = bool(stage.tally.borrowers) and stage.tally.within(kind)
-    sliced = stage.snapshot.rules.work(kind.work).slice_s is not None
-    if not (reclaims or sliced or stage.lowest < kind.tier):
-        stage.barren.add((kind.tier, kind.work))
-        return ()
-    resources = asked(kind.ask)
+
+    def may_help(self, stage: Stage, task: Task, request: int) -> bool:
+        """As in `Preempt`."""
+        group = self._group(stage, task)
+        return group is not None and bool(self._of(stage, task, group)) and stage.relieves(group, request)
+
+    def candidates(self, stage: Stage, task: Task) -> Sequence[Run]:
+        """As in `Preempt`."""
+        group = self._group(stage, task)
+        return () if group is None else self._of(stage, task, group)
+
+    def in_vain(self, stage: Stage, task: Task) -> None:
+        """As in `Preempt`."""
+        group = self._group(stage, task)
+        if group is not None:
+            stage.in_vain(group)
+
+    def _group(self, stage: Stage, task: Task) -> Hashable | None:
+        """For whom the same ones make way; None: for such a job nobody does."""
+        kind, tally = task.kind, stage.state.tally
+        reclaims = bool(tally.borrowers) and tally.within(kind)
+        sliced = kind.work in stage.sliced
+        if not (reclaims or sliced or stage.lowest < kind.tier):
+            return None
+        resources = tuple(asked(kind.ask)) if reclaims else ()
+        return kind.tier, kind.work if sliced else "", kind.project if reclaims else "", resources
+
+    def _of(self, stage: Stage, task: Task, group: Hashable) -> Sequence[Run]:
+        runs = stage.groups.get(group)
+        if runs is None:
+            assert isinstance(group, tuple)
+            runs = stage.groups[group] = _by_right(stage, task, group[-1])
+        return runs
+
+
+def _by_right(stage: Stage, task: Task, resources: Sequence[str]) -> list[Run]:
+    """`resources`: those of which its project takes back what is its own; (): none."""
+    kind, tally = task.kind, stage.state.tally
     own = {one.name for one in stage.snapshot.rules.line(kind.project)}
     borrowed: dict[str, dict[str, float]] = {}
     first, then = [], []
@@ -149,9 +244,9 @@ def by_right(stage: Stage, task: Task) -> Sequence[Run]:
         other = run.task.kind
         if run.task.id in stage.stopped or other.tier > kind.tier:
             continue
-        if reclaims and other.project not in own:
-            more = borrowed.setdefault(other.project, dict(stage.tally.borrowed(other.project, resources)))
-            amounts = stage.tally.amounts(run.grant)
+        if resources and other.project not in own:
+            more = borrowed.setdefault(other.project, dict(tally.borrowed(other.project, resources)))
+            amounts = tally.amounts(run.grant)
             if any(more.get(resource, 0) > 0 and amounts.get(resource) for resource in resources):
                 for resource in more:
                     more[resource] -= amounts.get(resource, 0)

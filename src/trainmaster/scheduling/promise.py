@@ -5,9 +5,9 @@ This is what stops thrash when those who make way leave at different times: what
 
 from collections.abc import Collection, Sequence
 
-from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.state import ClusterState
 from trainmaster.scheduling.task import Run, Task, alone
 from trainmaster.scheduling.timeline import End, Ends
 from trainmaster.scheduling.words import given_up
@@ -16,8 +16,8 @@ from trainmaster.scheduling.words import given_up
 class Promises:
     """Within one decision: who makes way, and what is promised of it. The space is put back by `end`."""
 
-    def __init__(self, snapshot: Snapshot, carry: Carry) -> None:
-        self._snapshot, self._carry = snapshot, carry
+    def __init__(self, snapshot: Snapshot, state: ClusterState) -> None:
+        self._snapshot, self._state = snapshot, state
         self._leaving: dict[int, list[Run]] = {}  # those who make way, by node
         self._gone: dict[str, Run] = {}
         self._held: list[tuple[Task, Grant]] = []
@@ -27,17 +27,17 @@ class Promises:
 
     def begin(self) -> list[tuple[Task, Grant]]:
         """Those that find free what was promised to them, in their turn: it is taken. For others it is held."""
-        snapshot, space, tally = self._snapshot, self._carry.space, self._carry.tally
+        snapshot, space, tally = self._snapshot, self._state.space, self._state.tally
         tasks = sorted((snapshot.waiting[id] for id in snapshot.promised if id in snapshot.waiting), key=_turn)
         if not tasks:
             return []
-        stopping = [run for run in self._carry.runs.values() if run.stopping]
+        stopping = [run for run in self._state.running.all if run.stopping]
         ready, coming = [], []
         for task in tasks:
             grant = snapshot.promised[task.id]
             if space.has(grant) and task.not_before_s <= snapshot.now_s and not self._shut(task, grant):
                 space.hold(grant)
-                self._carry.take(task, grant)
+                self._state.plan(task, grant)
                 self.settled[task.id] = task._replace(kind=alone(task.kind, grant.ask))
                 ready.append((task, grant))
             else:
@@ -60,7 +60,7 @@ class Promises:
 
     def _shut(self, task: Task, grant: Grant) -> bool:
         """Whether quota stands in its way: of what it has held all the while it does not."""
-        return not task.keeps and self._carry.tally.barrier(task.kind, grant) is not None
+        return not task.keeps and self._state.tally.barrier(task.kind, grant) is not None
 
     def before(self, task: Task, grant: Grant) -> set[str]:
         """Who must be gone before this can be had; it is taken out of the space already. Nobody: it is free now."""
@@ -69,7 +69,7 @@ class Promises:
             runs = self._leaving.get(node, ())
             if runs and not self._beside(node, runs):
                 found |= {run.task.id for run in runs}
-        if self._gone and not found and not self._carry.tally.idle and self._barred(task, grant):
+        if self._gone and not found and not self._state.tally.idle and self._barred(task, grant):
             found = set(self._gone)
         return found
 
@@ -79,7 +79,7 @@ class Promises:
 
     def _barred(self, task: Task, grant: Grant) -> bool:
         """Whether quota stands in its way as long as those that make way are there."""
-        tally = self._carry.tally
+        tally = self._state.tally
         gone = self._gone.values()
         tally.leave(gone, -1)
         barred = tally.barrier(task.kind, grant) is not None
@@ -88,7 +88,7 @@ class Promises:
 
     def _beside(self, node: int, runs: list[Run]) -> bool:
         """Whether a node has enough for those that make way and for all that is given of it besides."""
-        space = self._carry.space
+        space = self._state.space
         parts = [run.freed.part(index, -1) for run in runs for index in _members(run.freed, node)]
         if space.cells.left[space.of[node]][0] < sum([part.shape.gpu_milli for part in parts]):
             return False  # most questions end here
@@ -117,8 +117,8 @@ class Promises:
             self._gone[run.task.id] = run
             for node in run.freed.nodes:
                 self._leaving.setdefault(node, []).append(run)
-        self._carry.space.give(*(run.freed for run in runs))
-        self._carry.tally.leave(runs)
+        self._state.space.give(*(run.freed for run in runs))
+        self._state.tally.leave(runs)
 
     def keep(self, runs: Sequence[Run]) -> None:
         """They do not make way after all."""
@@ -131,15 +131,15 @@ class Promises:
     def end(self) -> None:
         """Put the space back as those that run have it."""
         for task, grant in self._held:
-            self._carry.space.give(grant)
-            self._carry.tally.enter(task.kind, grant, -1)
+            self._state.space.give(grant)
+            self._state.tally.enter(task.kind, grant, -1)
         self._hold(self._gone.values())
 
     def _hold(self, runs: Collection[Run]) -> None:
         if not runs:
             return
-        self._carry.space.hold(*(run.freed for run in runs))
-        self._carry.tally.leave(runs, -1)
+        self._state.space.hold(*(run.freed for run in runs))
+        self._state.tally.leave(runs, -1)
 
 
 def _turn(task: Task) -> tuple[bool, int]:

@@ -1,7 +1,7 @@
 """What projects may hold: guarantee ≤ nominal ≤ limit of each resource, and how many jobs may run at a time.
 
 Up to its nominal quota a project has what is its own; beyond it borrows what others leave idle, and gives it back when they
-come (`preempt.by_right`). What is guaranteed is never lent. A parent's quota holds for all that is below it. Sources: Kueue's
+come (`preempt.ByRight`). What is guaranteed is never lent. A parent's quota holds for all that is below it. Sources: Kueue's
 cohorts, Volcano's capacity plugin.
 """
 
@@ -217,12 +217,14 @@ class Tally:
 
     def within(self, kind: Kind) -> bool:
         """Whether it would hold no more than is its own with one more job of this kind, of everything asked for."""
+        if self.idle:
+            return False
         needed = asked(kind.ask)
-        return not self.idle and all(
-            self._held(project.name).get(resource, 0) + needed.get(resource, 0) <= quota.nominal * WHOLE
-            for project in self.rules.line(kind.project)
-            for resource, quota in project.quotas
-        )
+        for _, held, quotas in (self._bounds.get(kind.project) or self._bound(kind.project)).own:
+            for resource, nominal, _ in quotas:
+                if held.get(resource, 0) + needed.get(resource, 0) > nominal:
+                    return False
+        return True
 
     def borrowed(self, project: str, resources: Iterable[str]) -> Mapping[str, float]:
         """Of each resource of which it holds more than is its own: how much more, in thousandths."""

@@ -45,14 +45,14 @@ def remedy(snapshot: Snapshot, policy: Policy, id: str) -> tuple[Change, ...] | 
     queue = ordered(snapshot, policy)
     place = next(at for at, task in enumerate(queue) if task.id == id)
     it, others = queue[place]._replace(not_before_s=0.0), queue[:place]  # who is behind it is tried after it, unless
-    if policy.sharing is not None or policy.parts:  # the order changes while a decision is made
+    if policy.shares or policy.parts:  # the order changes while a decision is made
         others = [*others, *queue[place + 1 :]]
     ahead = [Change(LEAVES, task.id) for task in reversed(others)] if len(others) <= AHEAD_MAX else [Change(TURN, id)]
-    world = snapshot._replace(waiting={**{task.id: task for task in others}, id: it}, changes=None)
+    world = snapshot._replace(waiting={**{task.id: task for task in others}, id: it})
     alone = world._replace(waiting={id: it})
 
     def starts(snapshot: Snapshot, changes: Sequence[Change]) -> bool:
-        plan = cycle(changed(snapshot, changes), policy)[0]
+        plan = cycle(changed(snapshot, changes), policy)
         return id in {one.job for one in plan.placements} | {one.job for one in plan.handovers}
 
     if starts(world, ()):
@@ -94,7 +94,6 @@ def changed(snapshot: Snapshot, changes: Iterable[Change]) -> Snapshot:
         waiting=_others(snapshot.waiting, left),
         running=_others(snapshot.running, by[ENDS]),
         promised=_others(snapshot.promised, left),
-        changes=None,
     )
 
 

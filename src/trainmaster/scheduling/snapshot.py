@@ -3,34 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.ask import Ask
 from trainmaster.scheduling.share import Accounts
 from trainmaster.scheduling.space import Grant, Site
 from trainmaster.scheduling.task import Kind, Past, Run, Task
 
-ARRIVED, LEFT, STARTED, ENDED = "arrived", "left", "started", "ended"
-_LOG_MAX = 100_000
 DEFAULT = Cluster()
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
-
-
-class Changes:
-    """What happened to the queue, in order: a hint for a cycle that has seen the snapshot before. The truth is in the snapshot.
-
-    An entry is (what, id). A log that has grown long is left behind and a new one begun: who followed it starts anew.
-    """
-
-    def __init__(self) -> None:
-        self.log: list[tuple[str, str]] = []
-
-    def note(self, what: str, id: str) -> "Changes":
-        """Add an entry; returns the log to go on with."""
-        log = self if len(self.log) < _LOG_MAX else Changes()
-        log.log.append((what, id))
-        return log
 
 
 class Snapshot(NamedTuple):
@@ -45,7 +26,6 @@ class Snapshot(NamedTuple):
     waiting: Mapping[str, Task]
     running: Mapping[str, Run]
     seen_seq: int = 0
-    changes: Changes | None = None
     ended: Sequence[Past] = ()  # jobs that are over, in the order of their ends; only ever added to
     rules: Cluster = DEFAULT
     usage: Accounts = NOTHING  # of attempts that are over
@@ -59,6 +39,13 @@ class Refusal:
 
     kind: str  # "backoff" | "impossible" | "busy" | "reserved" | "quota" | "window" | "handover" | "place" | "choice"
     text: str
+
+
+class Rest(Protocol):
+    """Why jobs wait of whom a plan says nothing else."""
+
+    def reason(self, kind: Kind) -> Refusal:
+        """By their kind."""
 
 
 class Placement(NamedTuple):
@@ -104,7 +91,7 @@ class Plan(NamedTuple):
     policy: str = ""
     promised: Mapping[str, Refusal] = NOTHING  # jobs whose nodes are still being given back
     broken: tuple[str, ...] = ()
-    lost: Mapping[Ask, Refusal] = NOTHING  # what fits nowhere now, or where it is kept for others
+    rest: "Rest | None" = None  # of all others
     patient: Mapping[str, Refusal] = NOTHING  # jobs that wait for a better place, as their specs say
     terms: Mapping[str, Mapping[str, float]] = NOTHING  # of those that start, where the order is a sum
 
@@ -116,4 +103,8 @@ class Plan(NamedTuple):
             return self.patient[task.id]
         if task.not_before_s > now_s:
             return BACKOFF
-        return self.refused.get(task.kind) or self.lost[task.kind.ask]
+        found = self.refused.get(task.kind)
+        if found is None:
+            assert self.rest is not None, "somebody knows why it waits"
+            found = self.rest.reason(task.kind)
+        return found

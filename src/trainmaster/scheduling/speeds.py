@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from trainmaster.scheduling.order import width_of
+from trainmaster.scheduling.ask import width_of
 from trainmaster.scheduling.task import Kind, Past
 
 LEAST, NEWEST = 3, 20  # runs on a kind

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 
+from trainmaster.scheduling.figures import figures_of
+from trainmaster.scheduling.order import by_keys
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.pools import Parts
+from trainmaster.scheduling.sharing import Sharing
 from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.scheduling.task import Task
 
@@ -13,8 +16,11 @@ def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:
     if policy.parts:
         found = [task for seen, one in Parts(snapshot, policy) for task in ordered(seen, one)]
         return list({task.id: task for task in found}.values())
-    view = policy.study(snapshot, {})
-    return sorted(snapshot.waiting.values(), key=lambda task: (policy.order(view, task), task.seq))
+    view, order, tasks = policy.study(snapshot, {}), policy.order, list(snapshot.waiting.values())
+    if isinstance(order, Sharing):
+        return sorted(tasks, key=lambda task: (order.key(view, task), task.seq))
+    jobs = figures_of(tasks)
+    return [tasks[at] for at in by_keys(order(view, jobs), jobs.seq)]
 
 
 def terms(snapshot: Snapshot, policy: Policy, id: str) -> Mapping[str, float] | None:

@@ -216,11 +216,8 @@ def earliest(walk: Walk, ask: Ask, now_s: float, booked: Bookings | None = None)
     never too early an answer, sometimes too late a one.
     """
     space = walk.space
-    free = booked is None or not booked.made
-    if walk.counts and free and ask.lead is None and ask.within is None and space.even is not None:
-        room = Room(space, ask)
-        if not room.enough and not space.shared and space.gives(space.even, ask.each):
-            return _counted(walk, room, now_s)
+    if walk.counts and (booked is None or not booked.made) and ask.within is None:
+        return _counted(walk, Room(space, ask), now_s)
     count = _Count(walk, ask, booked or Bookings())
     if count.room.enough:
         return count.found(now_s, Later(space))
@@ -229,16 +226,19 @@ def earliest(walk: Walk, ask: Ask, now_s: float, booked: Bookings | None = None)
 
 
 def _counted(walk: Walk, room: Room, now_s: float) -> Found | None:
-    """The same where nodes are alike and nobody shares one: of whom has used one up it is enough to count the nodes."""
+    """The same where it is only asked on how many nodes. What has used up an empty node of its own gives it back as a whole."""
     space, later, at_s = walk.space, Later(walk.space), None
+    if room.enough:
+        return Found(now_s, room.able, room.led, later, [])
+    each, alike = room.ask.each, space.even is not None and not space.shared and room.ask.lead is None
+    whole = alike and space.even is not None and space.gives(space.even, each)
     for end_s, _, run in walk.ends:
         if end_s == FOREVER or (at_s is not None and end_s > at_s):
             break
-        if run.grant.ask.lead is None and space.cells.used_up(space.of[run.grant.nodes[0]]):
-            room.able += len(run.grant.nodes)  # nothing can come to them meanwhile: they are whole again then
+        if whole and run.grant.ask.lead is None and space.cells.used_up(space.of[run.grant.nodes[0]]):
+            room.change(NOWHERE, len(run.grant.nodes), len(run.grant.nodes))
         else:
             room.come_back(later, run.grant)
-        room.led = room.able
         if at_s is None and room.enough:
             at_s = max(end_s, now_s)
     room.settle(later)

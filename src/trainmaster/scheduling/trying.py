@@ -3,30 +3,28 @@
 In which order they are tried is the cycle's to say.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Hashable, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 from trainmaster.scheduling.ahead import Kept
 from trainmaster.scheduling.ask import Ask, ask_of
-from trainmaster.scheduling.carry import Carry
 from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.explain import cheapest, joined, patience, refusal, sooner, sought
+from trainmaster.scheduling.explain import cheapest, joined, patience, sooner, sought
+from trainmaster.scheduling.fitting import Fitting, Waits
 from trainmaster.scheduling.fragmentation import typical
-from trainmaster.scheduling.need import need_of
+from trainmaster.scheduling.outlook import Outlook
 from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
 from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.predict import Foresight, foresee
+from trainmaster.scheduling.predict import Foresight
 from trainmaster.scheduling.preempt import Stage, shrinkable, victims
 from trainmaster.scheduling.promise import Promises
 from trainmaster.scheduling.quota import closed
 from trainmaster.scheduling.reserving import Option, Reserved
-from trainmaster.scheduling.snapshot import Handover, Placement, Refusal, Snapshot
+from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Snapshot
 from trainmaster.scheduling.space import Grant
+from trainmaster.scheduling.state import ClusterState, Line
 from trainmaster.scheduling.task import Kind, Run, Task, alone
-from trainmaster.scheduling.timeline import End, Ends, Walk
 
 STRICT_S = 3 * 86_400.0  # of a wait; from then on only who is sure to be gone in time starts beside it
 
@@ -45,38 +43,46 @@ class _Missed(NamedTuple):
 class Tries:
     """What one decision has come to so far."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, carry: Carry) -> None:
-        self.snapshot, self.policy, self.carry = snapshot, policy, carry
-        self.space, self.now_s, self.tally = carry.space, snapshot.now_s, carry.tally
+    def __init__(self, snapshot: Snapshot, policy: Policy, state: ClusterState) -> None:
+        self.snapshot, self.policy, self.state = snapshot, policy, state
+        self.space, self.now_s, self.tally = state.space, snapshot.now_s, state.tally
         self.placements: list[Placement] = []
         self.refused: dict[Kind, Refusal] = {}
         self.handovers: list[Handover] = []
         self.depth = policy.depth(snapshot)
-        self.reserved = Reserved(carry.space, self.depth)
-        self.view = policy.study(snapshot, carry.kept)
-        self.foresight = self.view if isinstance(self.view, Foresight) else None
-        self.ends: Ends | None = None  # of those that run, as the policy thinks of them: once somebody asks
-        self.begun: list[End] = []  # those that are not among `ends` yet
-        self.walk: Walk | None = None  # through the ends, as long as the space is the same
-        self.space.cells.prefer(policy.taste(snapshot, carry.kept))
-        self.stage = Stage(snapshot, carry.runs, carry.tally, partial(policy.order, self.view), carry.wide)
-        self.promises = Promises(snapshot, carry)
+        self.reserved = Reserved(state.space, self.depth)
+        self.view = policy.study(snapshot, state.learned)
+        foresight = self.view if isinstance(self.view, Foresight) else None
+        self.outlook = Outlook(snapshot, state, (policy.trusts, self.depth), foresight)
+        self.space.cells.prefer(policy.taste(snapshot, state.learned))
+        self.stage = Stage(snapshot, state, self.view)
+        self.promises = Promises(snapshot, state)
+        self.fitting = Fitting(snapshot, state, self.reserved)
         self.terms: dict[str, Mapping[str, float]] = {}  # of those that start, where the order is a sum
-        self.lost: set[Ask] = set()  # what does not fit any more
-        self.passed: dict[Ask, Refusal] = {}  # the same, of jobs that were passed over for it
-        self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: for whom would end after that
-        self.over: set[Kind] = set()  # of which nobody else is to be looked at
         self.vain: set[Hashable] = set()  # who has found that it would not help if all made way who may
-        self.resting = False  # somebody's back-off is not over
-        self.strict = False  # room is kept for one that has waited for long
-        self.fleeting = False  # something was foreseen: time alone changes that
         self.patient: dict[str, Refusal] = {}  # who waits for a better place
-        self.kept_back = False
-        self.held_back: dict[Ask, Refusal] = {}  # of those that were passed over together: for whom what is free is kept
-        self.herds = carry.together(snapshot.now_s)  # of whom somebody may have to be looked at by himself
-        # Nobody may be stopped for anybody, and nobody has been promised anything.
-        self.plain = policy.preempt is None and not carry.wide and not snapshot.promised
-        self.told_early = False  # who was kept back from something that has been given away since: now it is just not there
+        self.curious = True  # everybody is looked at: by windows, promises or elastic jobs one may wait for reasons of its own
+
+    def keep_promises(self) -> None:
+        """What was handed over comes first: who finds it free starts, what is still to come is taken out."""
+        for task, grant in self.promises.begin():
+            self.placements.append(Placement(task.id, grant))
+        for task in self.promises.settled.values():
+            self.charge(task)
+        self.curious = bool(self.promises.settled or self.state.running.wide) or self.space.closing
+
+    def worth(self, task: Task, line: Line) -> bool:
+        """Whether to look at a job: room may be kept for it, it may fit, others may make way, or it has reasons of its own."""
+        if not self.reserved.full or self.curious or task.not_before_s > self.now_s:
+            return True
+        if self.fitting.may(task, line, self.outlook.holds_s):
+            return True
+        preempt = self.policy.preempt
+        return preempt is not None and preempt.may_help(self.stage, task, line.request)
+
+    def only_it(self, task: Task) -> bool:
+        """Whether those behind it of its kind are to be tried though it does not start: it waits for something of its own."""
+        return task.not_before_s > self.now_s or task.id in self.promises.settled or task.id in self.patient
 
     def charge(self, task: Task) -> None:
         """It is given what it asks for: whose share it is of has so much less to expect."""
@@ -87,9 +93,11 @@ class Tries:
 
     def attempt(self, task: Task) -> bool:
         """Start it, or say why it waits; whether it starts."""
+        if task.not_before_s > self.now_s or task.id in self.promises.settled:
+            return False
         if task.kind.choices is not None:
             return self._try_any(task)
-        ask, end_s = sought(task, self.now_s, self.busy), self.now_s + self._holds_s(task)
+        ask, end_s = sought(task, self.now_s, self.state.inventory.busy), self.now_s + self.outlook.holds_s(task)
         nodes, kept, barrier = self._look(task, ask, end_s)
         if nodes is not None:
             self._start(task, nodes, end_s)
@@ -98,21 +106,18 @@ class Tries:
 
     def _look(self, task: Task, ask: Ask, end_s: float) -> tuple[list[int] | None, Sequence[Kept], Refusal | None]:
         """Nodes for it; where there are none, the reservations that it would spoil, or the quota or window in its way."""
-        space = self.space
-        space.until_s = self._stays_s(task) if space.closing else 0.0
-        if ask in self.lost:
+        space, fitting = self.space, self.fitting
+        space.until_s = self.outlook.stays_s(task) if space.closing else 0.0
+        if ask in fitting.lost:
             return None, (), None
         leaving = self.leaving(task, ask)
         if leaving is not None:
             return None, (), leaving
-        if self.is_held_off(task, ask):
+        if end_s > fitting.held_off.get(ask, FOREVER):
             return None, self.reserved.kept, None
         barrier = self.tally.barrier(task.kind)
         if barrier is not None:
             return None, (), barrier
-        known = self.carry.busy.get(ask)
-        if known is not None and known.kind == "impossible" and ask.lead is None and ask.within is None:
-            return None, (), None  # there are fewer such nodes than it asks for
         if space.count(ask.each) < ask.nodes:
             return None, (), None
         kept = [one for one in self.reserved.kept if one.at_s < end_s]
@@ -125,20 +130,20 @@ class Tries:
         if kept and given(space, ask, self._places(task, shut), (), task.kind.wish) is None:
             kept = []  # it would not fit either if nothing were kept
         if kept:  # nor will one that harms the same, or more
-            self.held_off[ask] = min(max(one.at_s for one in kept), self.held_off.get(ask, FOREVER))
+            fitting.hold_off(ask, max(one.at_s for one in kept))
         return None, kept, None
 
     def _try_any(self, task: Task) -> bool:
         """One that leaves a choice: each is tried as if it were all that it asks for, the best first."""
-        holds_s, kind = self._holds_s(task), task.kind
-        self.carry.market.ended = self.snapshot.ended
-        ways = self.carry.market.ways(kind)
+        holds_s, kind, market = self.outlook.holds_s(task), task.kind, self.state.inventory.market
+        market.ended = self.snapshot.ended
+        ways = market.ways(kind)
         picky = len(ways) > 1 and kind.choices is not None and kind.choices.by_cost
         picky = picky and self.now_s < task.since_s + kind.wish.prefer_s
         missed: list[_Missed] = []
         for way in ways[: 1 if picky else None]:
             one, run_s = task._replace(kind=way.kind), way.run_s(task, holds_s)
-            ask = sought(one, self.now_s, self.busy)
+            ask = sought(one, self.now_s, self.state.inventory.busy)
             nodes, kept, barrier = self._look(one, ask, self.now_s + holds_s)
             if nodes is None:
                 missed.append(_Missed(one, Option(ask, run_s), kept, barrier))
@@ -158,7 +163,6 @@ class Tries:
             self.patient[task.id] = found
         elif picky or any(one.option.ask is not one.task.kind.ask for one in missed):
             self.patient[task.id] = cheapest(found, kind.wish) if picky else patience(found, kind)
-            self.resting = True
         else:
             self.refused[kind] = found
         hoped = zip(missed, told, strict=True)
@@ -174,34 +178,34 @@ class Tries:
         if not missed or whole is None or whole.by_cost or self.reserved.full:
             return False
         hoped = [one.option for one in missed if one.barrier is None]
-        found = self.reserved.soonest(hoped, self._walked(), self.now_s)
+        found = self.reserved.soonest(hoped, self.outlook.walk(self.promises), self.now_s)
         if found is None or found[1].at_s <= self.now_s or found[1].at_s + found[0].run_s >= self.now_s + run_s:
             return False
         self.patient[task.id] = sooner(found[0].ask, task.kind.ask)
-        self.resting = True  # time alone changes that
-        self.reserved.keep(task.id, found[0].ask, found[1], self._holds_s(task))
+        self.reserved.keep(task.id, found[0].ask, found[1], self.outlook.holds_s(task))
         return True
-
-    def is_held_off(self, task: Task, ask: Ask) -> bool:
-        """Whether one of the same request has been refused for the sake of those whom this one would harm as well."""
-        return ask in self.held_off and self.now_s + self._holds_s(task) > self.held_off[ask]
 
     def grow(self) -> None:
         """Who leaves it open how many nodes it gets takes more, in the order of the starts, if nobody who waits has a claim."""
-        others = (one.kind for one in chain(self.refused.values(), self.patient.values()))
-        if self.handovers or self.promises.told:
+        tasks = {one.job: self.snapshot.waiting[one.job] for one in self.placements}
+        elastic = [id for id, task in tasks.items() if task.kind.choices is not None and task.kind.choices.most]
+        if not elastic or self.handovers or self.promises.told or self._claimed(tasks):
             return  # what is on its way to others is not there to be taken
-        if self.resting or self.passed or self.held_back or not _CLAIMLESS.issuperset(others):
-            return
         for at, one in enumerate(self.placements):
-            task = self.snapshot.waiting[one.job]
-            if task.kind.choices is not None and task.kind.choices.most > one.grant.ask.nodes:
-                self.placements[at] = Placement(one.job, self._grown(task, one.grant, task.kind.choices.most))
+            choices = tasks[one.job].kind.choices
+            if choices is not None and choices.most > one.grant.ask.nodes:
+                self.placements[at] = Placement(one.job, self._grown(tasks[one.job], one.grant, choices.most))
+
+    def _claimed(self, started: Mapping[str, Task]) -> bool:
+        """Whether somebody waits who might start on what is free."""
+        plan = self.plan_of(self.fitting.waits())
+        left = (task for id, task in self.snapshot.waiting.items() if id not in started)
+        return any(plan.reason(task, self.now_s).kind not in _CLAIMLESS for task in left)
 
     def _grown(self, task: Task, grant: Grant, most: int) -> Grant:
         """As many nodes more as there are and quotas allow, in the domain in which it is if it must stay there."""
         ask, space, found = grant.ask, self.space, grant
-        space.until_s = self._stays_s(task) if space.closing else 0.0
+        space.until_s = self.outlook.stays_s(task) if space.closing else 0.0
         places = self._places(task._replace(kind=alone(task.kind, ask)), frozenset())
         able = [node for _, nodes in places for node in nodes if node not in grant.nodes]
         if ask.within is not None:
@@ -216,71 +220,26 @@ class Tries:
                 break
             space.give(more)
             found = grant
-        self.carry.take(task, found)
+        self.state.plan(task, found)
         return found
-
-    def _holds_s(self, task: Task) -> float:
-        """How long it will hold its nodes, as far as one thinks."""
-        if task.estimate_s is not None and self.policy.trusts:
-            return task.estimate_s
-        if not self.depth:
-            return FOREVER  # nobody is waited for, so nobody asks
-        if self.foresight is None:
-            self.foresight = foresee(self.snapshot, self.carry.kept)
-        self.fleeting = True
-        eager = not (self.policy.trusts or self.strict or task.running)
-        return self.foresight.left_s(task) if eager else self.foresight.held_s(task)
-
-    def _walked(self) -> Walk:
-        """The way through the ends of those that run, and of those just started, as the policy thinks of them."""
-        if self.walk is not None:
-            return self.walk
-        if self.ends is None:
-            ends, now_s = self.carry.ends, self.now_s
-            said = bisect_left(ends, (FOREVER,)) if self.policy.trusts else 0
-            rest = [(now_s + self._holds_s(run.at(now_s)), seq, run) for _, seq, run in ends[said:]]
-            self.ends = sorted([*ends[:said], *rest]) if rest else ends
-        if self.begun:
-            self.ends = [*self.ends]
-            for one in self.begun:
-                insort(self.ends, one)
-            self.begun = []
-        self.walk = Walk(self.space, self.promises.staying(self.ends), self.depth == 1)
-        return self.walk
-
-    def forget_ends(self) -> None:
-        """Look at the ends anew: other time, other runs."""
-        self.ends, self.begun, self.walk = None, [], None
-
-    def _stays_s(self, task: Task) -> float:
-        """Until when its nodes must stay."""
-        return self.now_s + need_of(task.kind, task.estimate_s, self.snapshot.rules).least_s
 
     def leaving(self, task: Task, ask: Ask) -> Refusal | None:
         """Why windows keep it from starting on nodes that are empty; None: they do not."""
         if not self.space.closing:
             return None
-        self.fleeting = True  # time alone brings them nearer
-        need = need_of(task.kind, task.estimate_s, self.snapshot.rules)
-        return self.carry.staying.refusal(ask, need, self.now_s, patient=ask not in task.kind.asks)
-
-    def busy(self, ask: Ask) -> Refusal:
-        """Why it waits where it does not fit."""
-        busy = self.carry.busy
-        if ask not in busy:
-            busy[ask] = refusal(ask, self.carry.groups)
-        return busy[ask]
+        patient = ask not in task.kind.asks
+        return self.state.inventory.staying.refusal(ask, self.outlook.need(task), self.now_s, patient=patient)
 
     def _places(self, task: Task, shut: frozenset[str]) -> Places:
         """Nodes that it may be given, the best first: none with GPUs of a kind that is shut."""
         ask, wish, place = task.kind.ask, task.kind.wish, self.policy.place
         if wish.strategy is not None:
-            taste = typical(self.snapshot, self.carry.kept) if wish.strategy not in STRATEGIES else None
+            taste = typical(self.snapshot, self.state.learned) if wish.strategy not in STRATEGIES else None
             place = STRATEGIES[wish.strategy] if taste is None else least_fragments(taste)
         found, values = place(self.space, ask), self.space.cells.values
         if wish.near is not None or wish.group is not None:
             new = (Run(self.snapshot.waiting[one.job], one.grant, self.now_s) for one in self.placements)
-            found = nearest(self.space, found, anchors(self.space, task, chain(self.carry.runs.values(), new)))
+            found = nearest(self.space, found, anchors(self.space, task, chain(self.state.running.all, new)))
         return found if not shut else [one for one in found if shut.isdisjoint(values[one[0]].kinds)]
 
     def _start(self, task: Task, chosen: list[int], end_s: float, stopped: Sequence[Run] = ()) -> None:
@@ -288,7 +247,7 @@ class Tries:
         ask, space = task.kind.ask, self.space
         self.reserved.spend(chosen, ask, end_s)
         grant = space.take(ask, chosen)
-        self.walk = None
+        self.outlook.moved()
         self.charge(task)
         self.reserved.placed(grant, end_s)
         before = self.promises.before(task, grant) | {run.task.id for run in stopped}
@@ -296,11 +255,10 @@ class Tries:
             self.tally.enter(task.kind, grant)
             self.handovers.append(Handover(task.id, grant, tuple(sorted(before)), self.promises.shrunk(before)))
         else:
-            self.told_early = self.told_early or self.kept_back
             self.placements.append(Placement(task.id, grant))
-            self.carry.take(self.snapshot.waiting[task.id], grant)
+            self.state.plan(self.snapshot.waiting[task.id], grant)
         if not self.reserved.full:
-            self.begun.append((end_s, task.seq, Run(task, grant, self.now_s)))
+            self.outlook.begins(task, grant, end_s)
 
     def _refuse(self, task: Task, ask: Ask, kept: Sequence[Kept], barrier: Refusal | None = None) -> bool:
         """It waits, unless others make way for it; whether it starts after all."""
@@ -314,7 +272,6 @@ class Tries:
         else:
             waits = barrier is None or barrier.kind == "window"
             self.patient[task.id] = patience(found, task.kind) if waits else found
-            self.resting = True  # time alone changes that
         if barrier is None and not self.reserved.full and found.kind != "impossible":
             wanted = (Option(ask),)
             self._keep(task, wanted, wanted if ask is task.kind.ask else (Option(task.kind.ask),))
@@ -324,11 +281,10 @@ class Tries:
         if barrier is not None:
             return barrier
         if kept:
-            self.kept_back = True
-            return self.carry.kept_back(ask)
+            return self.state.inventory.kept_back(ask)
         if not self.space.closing:  # else it may do for one that takes less long
-            self.lost.add(ask)
-        return self.busy(ask)
+            self.fitting.missed(ask)
+        return self.state.inventory.busy(ask)
 
     def _shrink(self, task: Task, ask: Ask, kept: Sequence[Kept]) -> bool:
         """Have those give back what they have beyond their least who may be told to, if that is enough to start it.
@@ -339,8 +295,14 @@ class Tries:
 
     def _hand_over(self, task: Task, ask: Ask, kept: Sequence[Kept]) -> bool:
         """Stop those who may be stopped for it and whose nodes it needs, if that is enough to start it."""
-        assert self.policy.preempt is not None
-        return self._take_back(task, ask, kept, self.policy.preempt(self.stage, task))
+        preempt = self.policy.preempt
+        assert preempt is not None
+        candidates = preempt.candidates(self.stage, task)
+        if self._take_back(task, ask, kept, candidates):
+            return True
+        if candidates:
+            preempt.in_vain(self.stage, task)
+        return False
 
     def _take_back(self, task: Task, ask: Ask, kept: Sequence[Kept], candidates: Sequence[Run]) -> bool:
         if not candidates:
@@ -351,27 +313,44 @@ class Tries:
         if chosen is None:
             self.vain.add(vain)  # nor for those behind it: what is free only becomes less
             return False
-        self.walk = None
+        self.outlook.moved()
         self.promises.let_go(chosen)
         nodes = given(self.space, ask, self._places(task, self.tally.shut(task.kind)), kept, task.kind.wish)
         if nodes is None:  # what comes back is kept for one ahead of it
             self.promises.keep(chosen)
             return False
-        self.lost.clear()
-        self.held_off.clear()
-        self.herds = None
-        self.stage.stopped.update(run.task.id for run in chosen)
-        self._start(task, nodes, self.now_s + self._holds_s(task), chosen)
+        self.stage.stop(chosen)
+        self._start(task, nodes, self.now_s + self.outlook.holds_s(task), chosen)
+        self.fitting.freed()
         return True
 
     def _keep(self, task: Task, wanted: Sequence[Option], anyhow: Sequence[Option]) -> None:
         """A reservation for one that cannot start, as long as the policy wants more; `anyhow` are what it takes in the end."""
         if self.reserved.full:
             return
-        walk, soonest, patient_s = self._walked(), self.reserved.soonest, task.since_s + task.kind.wish.prefer_s
+        walk, soonest = self.outlook.walk(self.promises), self.reserved.soonest
+        patient_s = task.since_s + task.kind.wish.prefer_s
         found = soonest(wanted, walk, self.now_s)
         if anyhow is not wanted and (found is None or found[1].at_s > patient_s):  # it will have given up waiting by then
             found = soonest(anyhow, walk, self.now_s, patient_s)
         if found is not None:
-            self.reserved.keep(task.id, found[0].ask, found[1], self._holds_s(task))
-            self.strict = self.strict or self.now_s - task.since_s >= STRICT_S
+            self.reserved.keep(task.id, found[0].ask, found[1], self.outlook.holds_s(task))
+            self.outlook.strict = self.outlook.strict or self.now_s - task.since_s >= STRICT_S
+
+    def plan(self) -> Plan:
+        """What was decided. What is to be handed over is not free yet: the space is left as those that run have it."""
+        rest = self.fitting.waits()
+        for handover in self.handovers:
+            self.space.give(handover.grant)
+            self.tally.enter(self.snapshot.waiting[handover.job].kind, handover.grant, -1)
+        self.promises.end()
+        return self.plan_of(rest)
+
+    def plan_of(self, rest: Waits) -> Plan:
+        """All of it as one plan."""
+        placements, handovers, made = tuple(self.placements), tuple(self.handovers), tuple(self.reserved.made)
+        told, broken = self.promises.told, tuple(self.promises.broken)
+        return Plan(
+            placements, handovers, made, self.refused, self.depth, self.policy.name,
+            told, broken, rest, self.patient, self.terms,
+        )  # fmt: skip

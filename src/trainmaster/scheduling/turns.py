@@ -1,85 +1,133 @@
-"""Whose turn it is where a policy shares: after each start those whose shares it has changed are held against others anew."""
+"""Whose turn it is: the heads of all lines in the policy's order, which a start may change.
+
+Where a policy shares, the jobs of an owner are in order, and owners go by what they have had (`Policy.sharing`). A start puts
+others first: so a claim is looked at again when it is on top. It only ever grows.
+"""
 
 from bisect import insort
-from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
-from trainmaster.scheduling.carry import Head
-from trainmaster.scheduling.order import Key
-from trainmaster.scheduling.policy import Clock, Sharing
+from trainmaster.scheduling.figures import Floats, waiting
+from trainmaster.scheduling.order import STILL_S, Key, by_keys
+from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.sharing import Sharing
+from trainmaster.scheduling.state import Head, Line, Queue
 from trainmaster.scheduling.task import Task
 
-_Group = tuple[bool, Hashable]  # whether they have waited for long, whose they are
+Worth = Callable[[Task, Line], bool]  # whether to look at a job at all
 
 
-class _Line(NamedTuple):
-    """Heads of one owner's queues, in their order. As long as `clock[0]` is the same, so is their claim."""
+class Turns(Protocol):
+    """The heads, one after the other."""
 
-    heads: deque[Head]
-    clock: Clock
-    group: _Group
+    def next(self, worth: Worth) -> Head | None:
+        """The next one that is worth a look; None: there is none."""
+
+    def behind(self, head: Head) -> None:
+        """Who is behind it in its line is to have a turn too."""
 
 
-class Turns:
-    """The heads of all queues, one after the other, and those behind each if that is wanted."""
+def turns(policy: Policy, view: Any, queue: Queue, now_s: float) -> Turns:
+    """All that wait."""
+    if policy.sharing is not None:
+        return _Shared(policy.sharing, view, queue.heads, now_s - STILL_S)
+    return _Ranked([queue.all[at] for at in ranked(policy, view, [line[0][2] for line in queue.all], queue.rows.array)])
 
-    def __init__(self, sharing: Sharing, view: Any, owned: Mapping[Hashable, Sequence[Head]], early: bool) -> None:
-        """`early`: there may be some who have waited for too long."""
-        self._sharing, self._view, self._early_s = sharing, view, sharing.early_s(view)
-        self._lines: dict[_Group, _Line] = {}
-        for owner, heads in owned.items():
-            if early and any(head[2][0][2].since_s <= self._early_s for head in heads):
-                for head in heads:
-                    self._line((head[2][0][2].since_s <= self._early_s, owner), head).heads.append(head)
-            elif heads:
-                self._line((False, owner), heads[0]).heads.extend(heads)
-        self._claims = [self._claim(line) for line in self._lines.values()]
-        self._group: _Group = (False, None)
-        heapify(self._claims)
 
-    def next(self, passes: Callable[[Task], bool]) -> Head | None:
-        """The next head of those that are not passed over; None: there is none."""
-        claims = self._claims
-        while claims:
-            _, _, seq, marked, line = claims[0]
-            heads, clock, self._group = line
-            if not heads:
-                heappop(claims)
-            elif heads[0][1] != seq or marked != clock[0]:
-                heapreplace(claims, self._claim(line))  # its next one, or its shares have changed
-            else:
-                head = heads.popleft()
-                if not passes(head[2][head[3]][2]):
-                    return head
-                while heads:
-                    _, _, queue, at = heads[0]
-                    if not passes(queue[at][2]):
-                        break
-                    heads.popleft()
+def ranked(policy: Policy, view: Any, tasks: Sequence[Task], rows: Floats) -> list[int]:
+    """The places of jobs in their order, where each is ranked by itself."""
+    assert not isinstance(policy.order, Sharing)
+    jobs = waiting(tasks, rows)
+    found: list[int] = by_keys(policy.order(view, jobs), jobs.seq).tolist()
+    return found
+
+
+class _Ranked:
+    """Each job by itself."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines, self._at = lines, 0
+
+    def next(self, worth: Worth) -> Head | None:
+        for at in range(self._at, len(self._lines)):
+            line = self._lines[at]
+            if worth(line[0][2], line):
+                self._at = at + 1
+                return (), line[0][1], line, 0
         return None
 
-    def behind(self, head: Head) -> bool:
-        """Who is behind it in its queue is to have a turn too; whether there is anybody."""
-        _, _, queue, at = head
-        if at + 1 == len(queue):
-            return False
-        task = queue[at + 1][2]
-        behind = self._sharing.rank(task), task.seq, queue, at + 1
-        line = self._line((task.since_s <= self._early_s, self._group[1]), behind)
-        insort(line.heads, behind)
-        if line.group != self._group:
-            heappush(self._claims, self._claim(line))
-        return True
+    def behind(self, head: Head) -> None:
+        """Nobody is."""
 
-    def _line(self, group: _Group, head: Head) -> _Line:
-        found = self._lines.get(group)
-        if found is None:
-            clock = self._sharing.clock(self._view, head[2][head[3]][2].kind)
-            found = self._lines[group] = _Line(deque(), clock, group)
-        return found
 
-    def _claim(self, line: _Line) -> tuple[Key, Key, int, int, _Line]:
-        rank, seq, queue, at = line.heads[0]
-        return self._sharing.claim(self._view, queue[at][2]), rank, seq, line.clock[0], line
+class _Owned:
+    """The heads of one owner, in their order, or of those of them that have waited for too long."""
+
+    __slots__ = ("at", "early", "heads", "owner")
+
+    def __init__(self, early: bool, owner: Hashable, heads: Sequence[Head]) -> None:
+        self.early, self.owner, self.heads, self.at = early, owner, list(heads), 0
+
+
+_Claim = tuple[bool, Key, Key, int, _Owned]  # not early, claim, rank and order of submission, whose
+
+
+class _Shared:
+    """Owner by owner: after each start they are held against each other anew."""
+
+    def __init__(self, sharing: Sharing, view: Any, heads: Mapping[Hashable, Sequence[Head]], early_s: float) -> None:
+        self._sharing, self._view, self._early_s = sharing, view, early_s
+        self._owned: dict[tuple[bool, Hashable], _Owned] = {}
+        for owner, some in heads.items():
+            early = [head for head in some if head[2][0][2].since_s <= early_s]
+            rest = some if not early else [head for head in some if head[2][0][2].since_s > early_s]
+            for is_early, own in ((True, early), (False, rest)):
+                if own:
+                    self._owned[is_early, owner] = _Owned(is_early, owner, own)
+        self._claims = [self._claim(owned) for owned in self._owned.values()]
+        heapify(self._claims)
+        self._last: _Owned | None = None  # whose turn it was
+
+    def next(self, worth: Worth) -> Head | None:
+        """As in `Turns`."""
+        claims = self._claims
+        while claims:
+            owned = claims[0][-1]
+            heads, at = owned.heads, owned.at
+            while at < len(heads):
+                _, _, line, place = heads[at]
+                if worth(line[place][2], line):
+                    break
+                at += 1
+            owned.at = at
+            if at == len(heads):
+                heappop(claims)
+                continue
+            claim = self._claim(owned) if len(claims) > 1 else claims[0]  # one alone is held against nobody
+            if claim[:4] == claims[0][:4]:
+                owned.at += 1
+                self._last = owned
+                return heads[at]
+            heapreplace(claims, claim)  # another one's turn, or other shares
+        return None
+
+    def behind(self, head: Head) -> None:
+        """As in `Turns`."""
+        _, _, line, at = head
+        if at + 1 == len(line):
+            return
+        rank, seq, task = line[at + 1]
+        group = task.since_s <= self._early_s, self._sharing.owner(task.kind)
+        owned = self._owned.get(group)
+        if owned is None:
+            owned = self._owned[group] = _Owned(*group, ())
+        over = owned.at == len(owned.heads) and owned is not self._last
+        insort(owned.heads, (rank, seq, line, at + 1), owned.at)
+        if over:
+            heappush(self._claims, self._claim(owned))
+
+    def _claim(self, owned: _Owned) -> _Claim:
+        rank, seq, line, at = owned.heads[owned.at]
+        return not owned.early, self._sharing.claim(self._view, line[at][2]), rank, seq, owned

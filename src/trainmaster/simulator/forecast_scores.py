@@ -1,7 +1,7 @@
 """Makes forecasts during a replay, for jobs that must wait, and compares them with the actual waits."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
@@ -11,7 +11,8 @@ from typing import NamedTuple
 from trainmaster.scheduling.forecast import TELLING, Calibration, Waits, forecasts
 from trainmaster.scheduling.lifetimes import Lifetimes
 from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.snapshot import ARRIVED, STARTED, Changes, Snapshot
+from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.simulator.scheduler import ARRIVED, STARTED
 
 
 class Told(NamedTuple):
@@ -95,8 +96,6 @@ class ForecastScorer:
     _known: set[str] = field(default_factory=set)
     _open: dict[str, tuple[float, Waits, Waits, float]] = field(default_factory=dict)
     _ended: int = 0
-    _log: Changes = field(default_factory=Changes)
-    _read: int = 0  # entries of the log that were read
     _lifetimes: Lifetimes = field(default_factory=Lifetimes)
     _calibration: Calibration = field(default_factory=Calibration)
 
@@ -105,13 +104,13 @@ class ForecastScorer:
         """The quality so far."""
         return scored(self.told, self.waited)
 
-    def look(self, snapshot: Snapshot) -> None:
-        """Process the state after a decision."""
+    def look(self, snapshot: Snapshot, news: Sequence[tuple[str, str]]) -> None:
+        """Process the state after a decision, and what has arrived and started since the last call."""
         for past in snapshot.ended[self._ended :]:
             self._lifetimes.learn(past)
         self._ended = len(snapshot.ended)
         came = []
-        for what, id in self._news(snapshot):
+        for what, id in news:
             if what == STARTED and id in self._open:
                 self._started(id, snapshot.now_s)
             elif what == ARRIVED and id not in self._known:
@@ -122,16 +121,6 @@ class ForecastScorer:
                 self.waited += 1
                 if self._made * self.jobs < self.count * len(self._known):
                     self._say(snapshot, id)
-
-    def _news(self, snapshot: Snapshot) -> list[tuple[str, str]]:
-        """Changes since the last call. A log that has grown long is followed by a new one."""
-        log = snapshot.changes
-        assert log is not None, "a replay keeps a log"
-        news = self._log.log[self._read :]
-        if log is not self._log:
-            news, self._log = news + log.log, log
-        self._read = len(log.log)
-        return news
 
     def _started(self, id: str, now_s: float) -> None:
         at_s, drawn, said, seconds = self._open.pop(id)

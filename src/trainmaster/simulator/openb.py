@@ -99,7 +99,7 @@ def _fill(workload: Workload, policy: str, demand: float, seed: int) -> Filled:
     past = [Past(seq, kind_of(ask), 0.0) for seq, ask in enumerate(workload.pods)]  # they define the typical requests
     snapshot = Snapshot(0.0, workload.sites, waiting, {}, ended=past)
     began_s = time.perf_counter()
-    plan, _ = cycle(snapshot, _policy(policy, rng))
+    plan = cycle(snapshot, _policy(policy, rng))
     seconds = time.perf_counter() - began_s
     space = Space(workload.sites)
     for placement in plan.placements:

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from random import Random
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.order import width_of
+from trainmaster.scheduling.ask import width_of
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.snapshot import DEFAULT, Plan
 from trainmaster.scheduling.space import Grant
@@ -121,8 +121,10 @@ class Replay:
         self._act(self._scheduler.decide(snapshot, self.policy))
         if self._scheduler.promised:
             self._decide()  # shrunk jobs continue at once
-        elif self.scorer is not None:
-            self.scorer.look(snapshot)
+            return
+        news, self._scheduler.news = self._scheduler.news, []
+        if self.scorer is not None:
+            self.scorer.look(snapshot, news)
 
     def _act(self, plan: Plan) -> None:
         for id in plan.broken:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trainmaster.model.cluster import Cluster
+from trainmaster.scheduling.ask import width_of
 from trainmaster.scheduling.cells import Cells
 from trainmaster.scheduling.fragmentation import Fragmentation, counted, mix
-from trainmaster.scheduling.order import width_of
 from trainmaster.scheduling.space import Site, Space
 from trainmaster.scheduling.task import Run, Task
 from trainmaster.simulator.trace import Arrival, width_of_sites

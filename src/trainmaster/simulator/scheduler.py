@@ -3,13 +3,16 @@
 from dataclasses import dataclass, field
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.cycle import Carry, cycle
-from trainmaster.scheduling.order import width_of
+from trainmaster.scheduling.ask import width_of
+from trainmaster.scheduling.cycle import cycle, kept
 from trainmaster.scheduling.policy import Policy
 from trainmaster.scheduling.share import Account, Member, charged
-from trainmaster.scheduling.snapshot import ARRIVED, ENDED, STARTED, Changes, Plan, Snapshot
+from trainmaster.scheduling.snapshot import Plan, Snapshot
 from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.state import ClusterState
 from trainmaster.scheduling.task import Past, Run, Task
+
+ARRIVED, STARTED = "arrived", "started"
 
 
 @dataclass(slots=True)
@@ -21,37 +24,42 @@ class Scheduler:
     promised: dict[str, Grant] = field(default_factory=dict)  # remaining nodes of jobs that were shrunk
     over: list[Past] = field(default_factory=list)
     usage: dict[Member, Account] = field(default_factory=dict)
-    _changes: Changes = field(default_factory=Changes)
-    _carry: Carry = field(default_factory=Carry)
+    news: list[tuple[str, str]] = field(default_factory=list)  # (ARRIVED or STARTED, id), since it was last emptied
+    _state: ClusterState | None = None
 
     def snapshot(self, now_s: float, sites: tuple[Site, ...], rules: Cluster) -> Snapshot:
         """What a decision is based on."""
         return Snapshot(
-            now_s, sites, self.waiting, self.running, 0, self._changes, self.over, rules, self.usage, self.promised
+            now_s, sites, self.waiting, self.running, 0, self.over, rules, self.usage, self.promised
         )
 
     def decide(self, snapshot: Snapshot, policy: Policy) -> Plan:
         """Run one cycle."""
-        plan, self._carry = cycle(snapshot, policy, self._carry)
-        return plan
+        self._state = kept(self._state, snapshot, policy)
+        return cycle(snapshot, policy, self._state)
 
     def queue(self, task: Task) -> None:
         """A job arrives, or returns to the queue."""
         self.waiting[task.id] = task
-        self._changes = self._changes.note(ARRIVED, task.id)
+        self.news.append((ARRIVED, task.id))
+        if self._state is not None:
+            self._state.arrive(task)
 
     def start(self, id: str, grant: Grant, now_s: float) -> Task:
         """A waiting job gets its nodes; returns it as it waited."""
         task = self.waiting.pop(id)
         self.promised.pop(id, None)
-        self.running[id] = Run(task, grant, now_s)
-        self._changes = self._changes.note(STARTED, id)
+        run = self.running[id] = Run(task, grant, now_s)
+        self.news.append((STARTED, id))
+        if self._state is not None:
+            self._state.start(run)
         return task
 
     def stop(self, id: str, now_s: float, half_life_s: float) -> Run:
         """A running job gives its nodes back, and its attempt is charged."""
         run = self.running.pop(id)
-        self._changes = self._changes.note(ENDED, id)
+        if self._state is not None:
+            self._state.end(id)
         kind = run.task.kind
         member, rate, span = (kind.project, kind.member), width_of(run.grant.ask), (run.placed_s, now_s)
         self.usage[member] = charged(self.usage.get(member, Account()), rate, span, half_life_s)

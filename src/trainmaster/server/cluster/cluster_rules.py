@@ -14,7 +14,7 @@ from trainmaster.model.commands import ConfigureCluster
 from trainmaster.model.job import State
 from trainmaster.ports.store import JobQuery, NewRow
 from trainmaster.scheduling import speeds
-from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.policy import chosen
 from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Snapshot
 from trainmaster.scheduling.speeds import Speeds
@@ -133,7 +133,7 @@ def _effects(api: runtime.Runtime, rules: Cluster) -> dict[str, Any]:
 
 def _standings(seen: Snapshot) -> dict[str, View]:
     """For every waiting job: its position, and where it starts now or why it does not."""
-    decided, _ = cycle(seen, chosen(seen.rules), Carry())
+    decided = cycle(seen, chosen(seen.rules))
     places = {task.id: place for place, task in enumerate(ordered(seen, chosen(seen.rules)), 1)}
     starts: dict[str, Placement | Handover] = {placed.job: placed for placed in decided.placements}
     starts |= {handed.job: handed for handed in decided.handovers}

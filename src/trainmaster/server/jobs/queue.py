@@ -13,7 +13,7 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import InboxRow, JobQuery, NewRow
-from trainmaster.scheduling.cycle import Carry, cycle
+from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.explain import why
 from trainmaster.scheduling.nouns import accounts, allocation
 from trainmaster.scheduling.nouns import snapshot as world
@@ -77,7 +77,7 @@ def why_view(api: runtime.Runtime, job: Job) -> View:
         return {**NOT_WAITING, "reason": job.reason}
     policy = chosen(seen.rules)
     place, mine = position(seen, job.id) or 1, seen.waiting[job.id]
-    plan, _ = cycle(seen, policy, Carry())
+    plan = cycle(seen, policy)
     starting = job.id in {one.job for one in plan.placements} | {one.job for one in plan.handovers}
     refused = None if starting else plan.reason(mine, seen.now_s)
     changes, once = forecasting.needs(seen, policy, job.id)
@@ -201,7 +201,7 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
     else:
         seen = snapshot(api, (job,))
         policy = chosen(seen.rules)
-        decided, _ = cycle(seen, policy, Carry())
+        decided = cycle(seen, policy)
         grant = next((placed.grant for placed in decided.placements if placed.job == job.id), None)
         nodes = tuple(sorted(api.services.events.nodes(), key=lambda node: node.name))
         shares = None if grant is None else allocation(grant, nodes).shares

@@ -1,7 +1,7 @@
 """Explains a cluster configuration as text. The text is derived from the configuration and the policies themselves."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from trainmaster.model.cluster import DAY_S, UNBOUNDED, Cluster, Pool, Project, Quota, Weights, Work
 from trainmaster.scheduling.policy import Policy, chosen, one_for_everybody
@@ -37,7 +37,7 @@ def _where(pools: frozenset[str]) -> str:
 
 
 def _order(policy: Policy, rules: Cluster) -> Iterator[str]:
-    yield f"{policy.name}: {_summary(policy.order)}" if _summary(policy.order) else policy.name
+    yield f"{policy.name}: {_summary(policy.words)}" if policy.words else policy.name
     if policy.terms is not None:
         yield from _weighted(rules.weights)
     yield "a job's priority is the sum of its class's and its own"
@@ -50,10 +50,10 @@ def _order(policy: Policy, rules: Cluster) -> Iterator[str]:
     if policy.preempt is None:
         yield "running jobs are never preempted"
     else:
-        said = _summary(policy.preempt)
+        said = _summary(policy.preempt.__doc__)
         yield "running jobs may be preempted" + (f": {said}" if said else "")
         yield f"but not before having run {span(rules.min_run_s)}" if rules.min_run_s else "at any time"
-    if policy.sharing is not None:
+    if policy.shares:
         yield f"past usage counts half after {span(rules.half_life_s)}"
 
 
@@ -69,9 +69,9 @@ def _weighted(weights: Weights) -> Iterator[str]:
     yield "a job's place is the sum of " + ", ".join(text.format(f"{weight:,g}") for text, weight in said.items() if weight)
 
 
-def _summary(function: Callable[..., Any]) -> str:
-    """The summary line of a policy function's docstring, as the middle of a sentence."""
-    first = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+def _summary(words: str | None) -> str:
+    """The first line of what a part of a policy says of itself, as the middle of a sentence."""
+    first = (words or "").strip().partition("\n")[0].rstrip(".")
     return first[:1].lower() + first[1:]
 
 

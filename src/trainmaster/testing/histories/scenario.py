@@ -28,10 +28,12 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.order import priority_then_fifo
+from trainmaster.scheduling.figures import Figures
+from trainmaster.scheduling.order import Keys, first
 from trainmaster.scheduling.places import pack
 from trainmaster.scheduling.policy import Policy, at_once, chosen, one_reservation
-from trainmaster.scheduling.preempt import overtaking
+from trainmaster.scheduling.preempt import Overtaking
+from trainmaster.scheduling.snapshot import Snapshot
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.storage.storage import ServerRecords
 from trainmaster.store.migrate import migrate
@@ -67,7 +69,12 @@ _PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 30.0  # between ticks in the calm
 
 
 # The job ahead in the order takes what it needs from those behind: this maximizes the number of handovers.
-PUSHY = Policy("pushy", priority_then_fifo, pack, one_reservation, preempt=overtaking(at_once))
+def first_come(snapshot: Snapshot, jobs: Figures) -> Keys:
+    """Higher priority first, then earlier submission."""
+    return *first(snapshot.now_s, jobs), jobs.since_s
+
+
+PUSHY = Policy("pushy", first_come, pack, one_reservation, Overtaking(at_once, first_come))
 
 
 @dataclass(slots=True)
