@@ -328,3 +328,30 @@ def test_a_node_is_in_the_first_pool_that_matches_and_closes_when_its_window_beg
     assert at == [10_800.0, 10_800.0, 10_800.0, 97_200.0]
     assert [pool.holds_s(now_s) for now_s in (0.0, 14_400.0)] == [14_400.0, 100_800.0]
     assert rules.pool("b").closes_s("n-2", 0.0) == UNBOUNDED
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("p: {quota: {gpus: 2}}\n  c: {parent: p, quota: {gpus: {guarantee: 4}}}",
+         ["projects.c.quota.gpus.guarantee: 4 is more than the limit of projects.p.quota.gpus (line 2)"]),
+        ("p: {}\n  c: {parent: p, quota: {gpus: 2}}\n  d: {parent: c, quota: {gpus: {nominal: 8, limit: 8}}}",
+         ["projects.d.quota.gpus.nominal: 8 is more than the limit of projects.c.quota.gpus (line 3)"]),
+        ("p: {quota: {gpus: 2}}\n  c: {parent: p, quota: {gpus: {guarantee: 2}}}\n  d: {parent: p, quota: {gpus: {guarantee: 1}}}",
+         ["projects.p.quota.gpus.limit: 2 is less than the 3 that are guaranteed to projects.c (line 3) and projects.d (line 4) "
+          "together"]),
+        ("p: {running: 0}\n  c: {parent: p, quota: {gpus: {guarantee: 2}}}",
+         ["projects.c.quota.gpus.guarantee: 2 are guaranteed, but projects.p.running (line 2) lets no job run"]),
+        ("p: {quota: {gpus: 2, a100: {nominal: 8}}}",
+         ["projects.p.quota.a100.nominal: 8 is more than the limit of projects.p.quota.gpus (line 2)"]),
+    ],
+)  # fmt: skip
+def test_what_one_rule_promises_and_another_forbids_is_refused_with_both_lines(text: str, said: list[str]) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_bytes(f"projects:\n  {text}\n".encode(), "c.yaml")
+    assert [line.partition(": ")[2] for line in str(caught.value).splitlines()] == said
+
+
+def test_guarantees_that_fit_inside_each_other_are_accepted() -> None:
+    inside = "c: {parent: p, quota: {gpus: {guarantee: 4}}}\n  d: {parent: c, quota: {gpus: {guarantee: 3}}}"
+    load_bytes(f"projects:\n  p: {{quota: {{gpus: 4}}}}\n  {inside}\n".encode(), "c.yaml")

@@ -15,6 +15,7 @@ from effort import nightly
 
 from trainmaster.cli.app import run as tm
 from trainmaster.errors import UsageError
+from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.policy import POLICIES
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.measures import measure
@@ -106,7 +107,7 @@ def test_backfill_lets_in_who_delays_nobody() -> None:
 
 def test_what_a_preemption_costs_is_done_again() -> None:
     trace = small((0, 100, 4), (10, 20, 4))
-    replay = Replay(trace, POLICIES["srtf"], Settings(preemption_cost_s=5.0, exact=True))
+    replay = Replay(trace, POLICIES["srtf"], Settings(preemption_cost_s=5.0, exact=True, rules=Cluster(min_run_s=0.0)))
     first, second = replay.run().values()
     assert (first.preemptions, first.ended_s, first.ran_s, second.ended_s) == (1, 125.0, 105.0, 30.0)
     found = measure(replay)

@@ -58,7 +58,7 @@ def running(rows: Floats, now_s: float) -> Figures:
 
 SINCE_S = 1
 REQUEST, SAID_S = 7, 8  # columns of lines, after the figures of their heads (`state`)
-PLACED_S, GPUS, STOPPING = 7, 8, 9  # columns of those that run, after their figures
+PLACED_S, GPUS, STOPPING, EVICTIONS = 7, 8, 9, 10  # columns of those that run, after their figures
 
 
 class Rows:

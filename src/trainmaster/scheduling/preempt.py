@@ -11,7 +11,7 @@ import numpy as np
 
 from trainmaster.scheduling.ahead import Later
 from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.figures import GPUS, PLACED_S, SINCE_S, STOPPING, Floats, Mask, running, waiting
+from trainmaster.scheduling.figures import EVICTIONS, GPUS, PLACED_S, SINCE_S, STOPPING, Floats, Mask, running, waiting
 from trainmaster.scheduling.order import Ranking, by_keys
 from trainmaster.scheduling.quota import Tally, asked
 from trainmaster.scheduling.room import Room
@@ -76,7 +76,7 @@ class Stage:
     def _find_behind(self, may: "May", order: Ranking) -> "_Behind":
         queue, live, now_s, space = self.state.queue, self.state.running, self.snapshot.now_s, self.state.space
         waits, rows = waiting([line[0][2] for line in queue.all], queue.rows.array), live.rows.array
-        able = may(now_s, rows[:, SINCE_S], rows[:, PLACED_S]) & (rows[:, STOPPING] == 0)
+        able = may(now_s, rows[:, SINCE_S], rows[:, PLACED_S]) & self._unprotected(rows)
         if self.stopped:
             able &= np.array([run.task.id not in self.stopped for run in live.all], bool)
         some = np.flatnonzero(able)
@@ -92,6 +92,16 @@ class Stage:
         free = sum(space.cells.left[number][0] * len(nodes) for number, nodes in space.nodes.items())
         gpus = free + np.concatenate([[0.0], np.cumsum(rows[last_first, GPUS])])
         return _Behind(counts.tolist(), gpus.tolist())
+
+    def _unprotected(self, rows: Floats) -> Mask:
+        """Which of those that run may be told to stop: not yet told, of a class that may, undisturbed for long enough."""
+        rules = self.snapshot.rules
+        classes = {work: rules.work(work).preemptible for work in {run.task.kind.work for run in self.state.running.all}}
+        undisturbed_s = rules.min_run_s * 2.0 ** np.minimum(rows[:, EVICTIONS], EVICTIONS_MAX)
+        found: Mask = (rows[:, STOPPING] == 0) & (self.snapshot.now_s - rows[:, PLACED_S] >= undisturbed_s)
+        if not all(classes.values()):
+            found &= np.array([classes[run.task.kind.work] for run in self.state.running.all], bool)
+        return found
 
     @cached_property
     def sliced(self) -> frozenset[str]:

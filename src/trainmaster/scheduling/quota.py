@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from trainmaster.model.cluster import UNBOUNDED, Cluster, Project, Quota
 from trainmaster.scheduling import words
-from trainmaster.scheduling.ask import WHOLE, Ask
+from trainmaster.scheduling.ask import WHOLE, Ask, ask_of
 from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.snapshot import Refusal
 from trainmaster.scheduling.space import GONE, Grant, Site
@@ -35,7 +35,8 @@ class Tally:
         self.jobs: dict[str | tuple[str, str], int] = {}  # that run, by project and by member
         self.borrowers: set[str] = set()  # projects that hold more than is theirs of anything
         self._bounds: dict[str, _Bounds] = {}
-        self._totals: Held = {}  # of all projects together
+        self._totals: Held = {}  # of all projects together, on open nodes
+        self._closed = {node for node, site in enumerate(sites) if not site.open}
         self._owed: dict[str, dict[str, int]] = {}  # by resource: what is guaranteed to whom and not in their hands
         for one in rules.projects:
             for resource, quota in one.quotas:
@@ -52,7 +53,7 @@ class Tally:
         if self.idle:
             return
         for kind, runs in alike.items():
-            if kind.choices is None and (len(kind.ask.each.kinds) == 1 or not kind.ask.gpu_milli):
+            if not self._closed and kind.choices is None and (len(kind.ask.each.kinds) == 1 or not kind.ask.gpu_milli):
                 self._enter(kind, kind.ask, asked(kind.ask), sign * len(runs))
             else:
                 for run in runs:
@@ -60,8 +61,12 @@ class Tally:
 
     def enter(self, kind: Kind, grant: Grant, sign: int = 1) -> None:
         """A job of this kind holds this (or no longer does: `sign` -1)."""
-        if not self.idle:
-            self._enter(kind, grant.ask, self.amounts(grant), sign)
+        if self.idle:
+            return
+        self._enter(kind, grant.ask, self.amounts(grant), sign)
+        if not self._closed.isdisjoint(grant.nodes):
+            for resource, milli in self._on_closed(grant).items():
+                self._totals[resource] -= sign * milli
 
     def leave(self, runs: Collection[Run], sign: int = 1) -> None:
         """They give back what they do when they stop (or do not after all: `sign` -1)."""
@@ -106,6 +111,16 @@ class Tally:
                 milli = shape.share if shape.share and place == len(devices) - 1 else WHOLE
                 kind = site.cell.kinds[site.devices[device]]
                 found[kind] = found.get(kind, 0) + milli
+        return found
+
+    def _on_closed(self, grant: Grant) -> Held:
+        """What it takes of nodes that are not open: of what these have nothing counts as there to be given either."""
+        found: Held = {}
+        for index, node in enumerate(grant.nodes):
+            if node in self._closed:
+                part = Grant(ask_of(1, grant.shape(index)), (node,), grant.devices[index : index + 1])
+                for resource, milli in self.amounts(part).items():
+                    found[resource] = found.get(resource, 0) + milli
         return found
 
     def barrier(self, kind: Kind, grant: Grant | None = None) -> Refusal | None:
@@ -173,17 +188,22 @@ class Tally:
         return found
 
     def _beyond(self, bounds: "_Bounds", resource: str, milli: int) -> Refusal | None:
+        owed = self._owed.get(resource)
         for name, held, limit in bounds.limits.get(resource, ()):
             if held.get(resource, 0) + milli > limit:
                 most = _amount(resource, limit)
                 if milli > limit:
                     return Refusal("impossible", f"asks for {_amount(resource, milli)}; project {name} may hold {most}")
                 return Refusal("quota", f"waiting for quota: project {name} may hold {most} at a time")
-        owed = self._owed.get(resource)
+            if owed and name != bounds.line[0].name and not self._guaranteed(bounds.line[0], resource, milli):
+                below = {one: left for one, left in owed.items() if any(up.name == name for up in self.rules.line(one)[1:])}
+                others = self._of_others(below, bounds.line)
+                if others and held.get(resource, 0) + milli + others > limit:
+                    text = f"what is left of {_noun(resource)} of project {name} is guaranteed to others in it"
+                    return Refusal("quota", f"waiting for quota: {text}")
         if not owed or self._totals.get(resource, 0) + milli + self._owing[resource] <= self.capacity.get(resource, 0):
             return None
-        own = bounds.line[0]
-        if own.name in owed and self._held(own.name).get(resource, 0) + milli <= quota_of(own, resource).guarantee * WHOLE:
+        if self._guaranteed(bounds.line[0], resource, milli):
             return None
         if self._nested:
             others = self._of_others(owed, bounds.line)
@@ -196,6 +216,10 @@ class Tally:
                 return Refusal("impossible", f"asks for {_amount(resource, milli)}; {theirs} to other projects")
             return Refusal("quota", f"waiting for quota: what is left of {_noun(resource)} is guaranteed to other projects")
         return None
+
+    def _guaranteed(self, own: Project, resource: str, milli: int) -> bool:
+        """Whether so much more is within what is guaranteed to a project."""
+        return self._held(own.name).get(resource, 0) + milli <= quota_of(own, resource).guarantee * WHOLE
 
     def _of_others(self, guaranteed: Mapping[str, int], line: Sequence[Project]) -> int:
         """How much of this is other projects' than those in `line`. What is guaranteed within a project's own counts once."""
@@ -216,15 +240,32 @@ class Tally:
         return next((one.name for one in self.rules.line(name)[1:] if one.name in guaranteed), None)
 
     def within(self, kind: Kind) -> bool:
-        """Whether it would hold no more than is its own with one more job of this kind, of everything asked for."""
+        """Whether it would hold no more than is its own with one more job of this kind, of everything asked for.
+
+        Something must be its own: to a project without a quota of what is asked for nothing is owed. Below its parent, what
+        others would have to give back counts as given back.
+        """
         if self.idle:
             return False
-        needed = asked(kind.ask)
-        for _, held, quotas in (self._bounds.get(kind.project) or self._bound(kind.project)).own:
+        needed, owned = asked(kind.ask), False
+        bounds = self._bounds.get(kind.project) or self._bound(kind.project)
+        for at, (name, held, quotas) in enumerate(bounds.own):
             for resource, nominal, _ in quotas:
-                if held.get(resource, 0) + needed.get(resource, 0) > nominal:
+                has = held.get(resource, 0) + needed.get(resource, 0)
+                if has > nominal and (not at or has - self._lent(name, resource, bounds.line) > nominal):
                     return False
-        return True
+                owned = owned or (resource in needed and nominal < UNBOUNDED)
+        return owned
+
+    def _lent(self, name: str, resource: str, line: Sequence[Project]) -> float:
+        """What those below a project that are not in `line` hold beyond what is their own."""
+        own, found = {one.name for one in line}, 0.0
+        for one in self.rules.projects:
+            if one.parent == name:
+                below = self._lent(one.name, resource, line)
+                more = self._held(one.name).get(resource, 0) - quota_of(one, resource).nominal * WHOLE
+                found += below if one.name in own else max(below, more, 0.0)
+        return found
 
     def borrowed(self, project: str, resources: Iterable[str]) -> Mapping[str, float]:
         """Of each resource of which it holds more than is its own: how much more, in thousandths."""

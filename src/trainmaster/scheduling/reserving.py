@@ -17,6 +17,14 @@ class Option(NamedTuple):
     run_s: float = 0.0
 
 
+class Times(NamedTuple):
+    """When a reservation may begin, and for how long its nodes must stay from then on."""
+
+    now_s: float
+    stays_s: float = 0.0
+    from_s: float = 0.0
+
+
 class Reserved:
     """The reservations of one decision, `depth` of them at most."""
 
@@ -27,16 +35,27 @@ class Reserved:
         self.made: list[Reservation] = []
         self.full = depth <= 0  # there may be no more
 
-    def soonest(self, options: Sequence[Option], walk: Walk, now_s: float, from_s: float = 0.0) -> tuple[Option, Found] | None:
-        """With which of `options` a job would end first, and when it fits, `from_s` at the earliest; None: nobody knows."""
+    def soonest(self, options: Sequence[Option], walk: Walk, times: Times) -> tuple[Option, Found] | None:
+        """With which of `options` a job would end first, and when it fits; None: nobody knows."""
         best: tuple[float, Option, Found] | None = None
         for option in options:
-            found = earliest(walk, option.ask, now_s, self._booked)
-            if found is not None:
-                found = found if found.at_s >= from_s else found._replace(at_s=from_s)
-                if best is None or found.at_s + option.run_s < best[0]:
-                    best = found.at_s + option.run_s, option, found
+            found = self._feasible(option.ask, walk, times)
+            if found is not None and (best is None or found.at_s + option.run_s < best[0]):
+                best = found.at_s + option.run_s, option, found
         return None if best is None else best[1:]
+
+    def _feasible(self, ask: Ask, walk: Walk, times: Times) -> Found | None:
+        """When it fits, on nodes that stay from then on for as long as it needs them: the later it is, the fewer those are."""
+        space = self._space
+        space.until_s = times.now_s + times.stays_s if space.closing else 0.0
+        while True:
+            found = earliest(walk, ask, times.now_s, self._booked)
+            if found is None:
+                return None
+            found = found if found.at_s >= times.from_s else found._replace(at_s=times.from_s)
+            if not space.closing or found.at_s + times.stays_s <= space.until_s:
+                return found
+            space.until_s = found.at_s + times.stays_s
 
     def keep(self, job: str, ask: Ask, found: Found, holds_s: float) -> None:
         """One more. `holds_s`: for how long it will hold its nodes."""

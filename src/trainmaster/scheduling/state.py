@@ -141,7 +141,7 @@ class Running:
     def __init__(self, runs: Iterable[Run]) -> None:
         self.by_id: dict[str, Run] = {}
         self.all: list[Run] = []  # by their rows
-        self.rows = Rows(10)
+        self.rows = Rows(11)
         self.ends: list[tuple[float, int, Run]] = []
         self.wide: set[str] = set()  # those that have more nodes than their least
         self._at: dict[str, int] = {}
@@ -159,7 +159,7 @@ class Running:
         id = run.task.id
         self.by_id[id], self._at[id] = run, len(self.all)
         self.all.append(run)
-        self.rows.add(row_of(run.task, run.placed_s, run.grant.ask.gpu_milli, run.stopping))
+        self.rows.add(row_of(run.task, run.placed_s, run.grant.ask.gpu_milli, run.stopping, run.task.evictions))
         if run.surplus > 0:
             self.wide.add(id)
 

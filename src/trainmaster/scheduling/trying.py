@@ -20,7 +20,7 @@ from trainmaster.scheduling.predict import Foresight
 from trainmaster.scheduling.preempt import Stage, shrinkable, victims
 from trainmaster.scheduling.promise import Promises
 from trainmaster.scheduling.quota import closed
-from trainmaster.scheduling.reserving import Option, Reserved
+from trainmaster.scheduling.reserving import Option, Reserved, Times
 from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Snapshot
 from trainmaster.scheduling.space import Grant
 from trainmaster.scheduling.state import ClusterState, Line
@@ -178,7 +178,8 @@ class Tries:
         if not missed or whole is None or whole.by_cost or self.reserved.full:
             return False
         hoped = [one.option for one in missed if one.barrier is None]
-        found = self.reserved.soonest(hoped, self.outlook.walk(self.promises), self.now_s)
+        times = Times(self.now_s, self.outlook.need(task).least_s)
+        found = self.reserved.soonest(hoped, self.outlook.walk(self.promises), times)
         if found is None or found[1].at_s <= self.now_s or found[1].at_s + found[0].run_s >= self.now_s + run_s:
             return False
         self.patient[task.id] = sooner(found[0].ask, task.kind.ask)
@@ -308,7 +309,8 @@ class Tries:
         if not candidates:
             return False
         whole = not candidates[0].shrinking
-        vain = (ask, whole, task.kind.tier, task.kind.project, task.kind.member, len(candidates), self.space.until_s)
+        kind = task.kind
+        vain = (ask, whole, kind.tier, kind.work, kind.project, kind.member, len(candidates), self.space.until_s)
         chosen = victims(self.space, task, ask, candidates, self.tally) if vain not in self.vain else None
         if chosen is None:
             self.vain.add(vain)  # nor for those behind it: what is free only becomes less
@@ -329,10 +331,11 @@ class Tries:
         if self.reserved.full:
             return
         walk, soonest = self.outlook.walk(self.promises), self.reserved.soonest
+        times = Times(self.now_s, self.outlook.need(task).least_s)
         patient_s = task.since_s + task.kind.wish.prefer_s
-        found = soonest(wanted, walk, self.now_s)
+        found = soonest(wanted, walk, times)
         if anyhow is not wanted and (found is None or found[1].at_s > patient_s):  # it will have given up waiting by then
-            found = soonest(anyhow, walk, self.now_s, patient_s)
+            found = soonest(anyhow, walk, times._replace(from_s=patient_s))
         if found is not None:
             self.reserved.keep(task.id, found[0].ask, found[1], self.outlook.holds_s(task))
             self.outlook.strict = self.outlook.strict or self.now_s - task.since_s >= STRICT_S

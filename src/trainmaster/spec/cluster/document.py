@@ -4,10 +4,10 @@ Faults are collected with positions, as in a job's spec. What depends on the liv
 whether a pattern matches a node) is not checked here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -25,10 +25,10 @@ from trainmaster.model.cluster import (
     Window,
     Work,
 )
+from trainmaster.spec.cluster.contradictions import contradictions
 from trainmaster.spec.cluster.fields import (
     SECTIONS,
     ClusterFields,
-    ExpressFields,
     MultifactorFields,
     PoolFields,
     ProjectFields,
@@ -50,13 +50,6 @@ _HABITS = {  # field names of other systems
     "hosts": "nodes", "preemptable": "preemptible", "borrowing_limit": "limit",
 }  # fmt: skip
 _OF_JOBS = ("project", "class")  # fields of a job that resemble fields of a cluster
-
-
-class Conflict(NamedTuple):
-    """A contradiction between values, and its position."""
-
-    path: FieldPath
-    fault: Fault
 
 
 def load_file(path: Path) -> Cluster:
@@ -130,7 +123,7 @@ def _load(value: object, document: Document) -> Cluster:
         faults += [fault_of(dict(item), where, _unknown) for item in found[:FAULTS_MAX]]
         raise spec_error(faults, _HINT) from None
     cluster = _complete(fields)
-    faults += [at(where, written.path, written.fault) for written in _contradictions(fields, cluster)]
+    faults += [at(where, written.path, written.fault) for written in contradictions(fields, cluster, where)]
     if faults:
         raise spec_error(faults, _HINT)
     return cluster
@@ -223,59 +216,3 @@ def _work(known: Work, given: WorkFields) -> Work:
     if given.preemptible is False and given.time_slice is None:
             changes["slice_s"] = None  # the default class's time slice has no meaning here
     return replace(known, **changes)
-
-
-def _contradictions(fields: ClusterFields, cluster: Cluster) -> Iterator[Conflict]:
-    """Values that are valid alone but contradict each other."""
-    for name, given_pool in fields.pools.items():
-        for index, window in enumerate(given_pool.maintenance):
-            if window.when is None:
-                path: FieldPath = ("pools", name, "maintenance", index)
-                yield _wrong(path, "has no time; add one, as 'when: Sun 22:00/4h'", "a time")
-    for project in cluster.projects:
-        yield from _family(project, cluster)
-        for resource, quota in project.quotas:
-            yield from _ordered(("projects", project.name, "quota", resource), quota)
-    for name, given in fields.classes.items():
-        yield from _class_faults(("classes", name), cluster.work(name), given.express)
-
-
-def _family(project: Project, cluster: Cluster) -> Iterator[Conflict]:
-    """Check that the parent exists, and that parents form no circle."""
-    names, path = [one.name for one in cluster.projects], ("projects", project.name, "parent")
-    if project.parent is None:
-        return
-    if project.parent not in names:
-        near = nearest(project.parent, names)
-        hint = f"; did you mean {near!r}?" if near else f"; add it under projects: {project.parent}: {{}}"
-        yield Conflict(path, Fault(dotted(path), f"there is no project {project.parent!r} in this file{hint}", nearest=near))
-        return
-    above, chain = project, [project.name]
-    while above.parent is not None and above.parent in names:
-        above = cluster.project(above.parent)
-        chain.append(above.name)
-        if above.name == project.name:
-            yield _wrong(path, f"is a circle: {' is part of '.join(chain)}", "a parent that is not below it")
-            return
-        if chain.count(above.name) > 1:
-            return  # the circle does not include this project: its members report it
-
-
-def _ordered(path: FieldPath, quota: Quota) -> Iterator[Conflict]:
-    pairs = (("guarantee", quota.guarantee, "nominal", quota.nominal), ("nominal", quota.nominal, "limit", quota.limit))
-    for lower, low, upper, high in pairs:
-        if low > high:
-            yield _wrong((*path, lower), f"{low:g} is more than its {upper} {high:g}", "guarantee ≤ nominal ≤ limit")
-
-
-def _class_faults(path: FieldPath, work: Work, express: ExpressFields) -> Iterator[Conflict]:
-    if work.slice_s is not None and not work.preemptible:
-        message = "has no effect in a class that is not preemptible: its jobs are never preempted"
-        yield _wrong((*path, "time_slice"), message, "preemptible: true")
-    if bool(work.express_gpus) != bool(work.express_limit_s):
-        missing = "limit" if work.express_gpus else "gpus"
-        yield _wrong((*path, "express"), f"needs {missing!r} as well: both define its jobs", f"{missing} greater than 0")
-
-
-def _wrong(path: FieldPath, message: str, expected: str) -> Conflict:
-    return Conflict(path, Fault(dotted(path), message, expected))

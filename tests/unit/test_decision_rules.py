@@ -1,0 +1,122 @@
+"""Rules of decisions that hold in combinations: windows and reservations, protection under every policy, quotas and closed nodes."""
+
+from dataclasses import replace
+
+import pytest
+
+from trainmaster.model.cluster import Cluster, Project, Quota
+from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
+from trainmaster.scheduling.cells import FOREVER, Cell
+from trainmaster.scheduling.cycle import cycle
+from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.snapshot import Plan, Snapshot
+from trainmaster.scheduling.space import Grant, Site
+from trainmaster.scheduling.task import Kind, Owner, Run, Task, kind_of
+
+HOUR_S = 3600.0
+
+
+def site(name: str, closes_s: float = FOREVER, gpus: int = 2, open: bool = True) -> Site:
+    cell = Cell(("a",), (gpus,), (), 8 * WHOLE, 0, (), "default", closes_s)
+    return Site(name, cell, (0,) * gpus, open, "" if open else "drained")
+
+
+def kind(gpus: int, limit_s: float | None = None, owner: Owner | None = None) -> Kind:
+    return kind_of(ask_of(1, Shape(gpus, kinds=("a",), cpus=1000)), owner or Owner("p", "m"), limit_s)
+
+
+def run(id: str, seq: int, of: Kind, where: tuple[int, tuple[int, ...]], estimate_s: float | None = None) -> Run:
+    node, devices = where
+    return Run(Task(seq, id, of, 0.0, 0.0, estimate_s), Grant(of.ask, (node,), (devices,)), 0.0)
+
+
+def started(plan: Plan) -> list[str]:
+    return [one.job for one in plan.placements]
+
+
+@pytest.mark.parametrize("policy", ["easy", "fair-share", "conservative"])
+def test_a_reservation_is_a_start_that_is_feasible_to_its_end(policy: str) -> None:
+    """Room was kept on a node for an hour before its maintenance, which the head needs for one and a half."""
+    sites = (site("n0", 2 * HOUR_S), site("n1"))
+    running = {
+        "r0": run("r0", 0, kind(1, HOUR_S), (0, (0,)), HOUR_S),
+        "r1": run("r1", 1, kind(2, 10 * HOUR_S), (1, (0, 1)), 10 * HOUR_S),
+    }
+    head = Task(2, "head", kind(2, 1.5 * HOUR_S), 1.0, 0.0, 1.5 * HOUR_S)
+    small = Task(3, "small", kind(1, 1.9 * HOUR_S), 2.0, 0.0, 1.9 * HOUR_S)
+    plan = cycle(Snapshot(10.0, sites, {one.id: one for one in (head, small)}, running), POLICIES[policy])
+    assert started(plan) == ["small"]
+    assert [(one.job, one.at_s) for one in plan.reservations if one.job == "head"] == [("head", 10 * HOUR_S)]
+
+
+@pytest.mark.parametrize("policy", ["learned", "least-attained", "srtf", "srsf", "fair-share", "multifactor"])
+@pytest.mark.parametrize(
+    ("owner", "ran_s", "evictions"),
+    [(Owner("p", "m", "production", 0, 3000), 9e6, 0), (Owner("p", "m", "training"), 299.0, 0), (Owner("p", "m", "training"), 599.0, 1)],
+)
+def test_no_policy_names_a_victim_that_its_class_or_its_last_eviction_protects(
+    policy: str, owner: Owner, ran_s: float, evictions: int
+) -> None:
+    victim = run("victim", 0, kind(2, owner=owner), (0, (0, 1)), 1e9)
+    victim = victim._replace(task=victim.task._replace(evictions=evictions, attained_s=1e7))
+    first = Task(1, "first", kind(2, owner=Owner("p", "m", "training", 5000, 5000)), 0.0, 0.0, 10.0)
+    plan = cycle(Snapshot(ran_s, (site("n0"),), {"first": first}, {"victim": victim}), POLICIES[policy])
+    assert plan.handovers == ()
+    if owner.work == "training":  # a second later it may be
+        later = Snapshot(ran_s + 1.0, (site("n0"),), {"first": first}, {"victim": victim})
+        assert [one.victims for one in cycle(later, POLICIES[policy]).handovers] == [("victim",)]
+
+
+def test_a_project_to_which_nothing_is_owed_evicts_nobody() -> None:
+    """D2: even an undeclared name took back what it never had."""
+    rules = Cluster(projects=(Project("lent", quotas=(("gpus", Quota(nominal=1)),)), Project("free")), min_run_s=0.0)
+    running = {"b": run("b", 0, kind(2, owner=Owner("lent", "x")), (0, (0, 1)))}
+    for name, evicts in (("free", False), ("undeclared", False)):
+        waits = Task(1, "w", kind(1, owner=Owner(name, "y")), 0.0)
+        plan = cycle(Snapshot(100.0, (site("n0"),), {"w": waits}, running, rules=rules), POLICIES["fair-share"])
+        assert bool(plan.handovers) is evicts, name
+    owed = replace(rules, projects=(*rules.projects, Project("owed", quotas=(("gpus", Quota(nominal=1)),))))
+    waits = Task(1, "w", kind(1, owner=Owner("owed", "y")), 0.0)
+    plan = cycle(Snapshot(100.0, (site("n0"),), {"w": waits}, running, rules=owed), POLICIES["fair-share"])
+    assert [one.victims for one in plan.handovers] == [("b",)]
+
+
+@pytest.mark.parametrize("open", [True, False])
+def test_closing_a_busy_node_takes_no_free_device_of_another(open: bool) -> None:
+    """D5: what runs on a drained node counted as held, and its devices not as there."""
+    rules = Cluster(projects=(Project("kept", quotas=(("gpus", Quota(guarantee=1)),)), Project("other")))
+    running = {"r": run("r", 0, kind(2, owner=Owner("other", "x")), (0, (0, 1)))}
+    waits = Task(1, "w", kind(1, owner=Owner("other", "x")), 0.0)
+    sites = (site("n0", open=open), site("n1"))
+    plan = cycle(Snapshot(1.0, sites, {"w": waits}, running, rules=rules), POLICIES["fair-share"])
+    assert started(plan) == ["w"]
+    more = {"w": waits, "v": waits._replace(id="v", seq=2)}
+    plan = cycle(Snapshot(1.0, sites, more, running, rules=rules), POLICIES["fair-share"])
+    assert started(plan) == ["w"], "what is guaranteed is not lent"
+
+
+@pytest.mark.parametrize("nominal", [2, 1])
+def test_what_siblings_would_give_back_counts_before_the_parent_is_asked(nominal: int) -> None:
+    """D1: a parent of four, two children of two; one holds four, and the other got nothing of its own."""
+    children = (Project(name, parent="up", quotas=(("gpus", Quota(nominal=nominal)),)) for name in ("a", "b"))
+    rules = Cluster(projects=(Project("up", quotas=(("gpus", Quota(nominal=4)),)), *children), min_run_s=0.0)
+    owner = Owner("a", "x")
+    running = {f"r{at}": run(f"r{at}", at, kind(1, owner=owner), (0, (at,))) for at in range(4)}
+    waits = Task(9, "w", kind(2, owner=Owner("b", "y")), 0.0)
+    plan = cycle(Snapshot(1.0, (site("n0", gpus=4),), {"w": waits}, running, rules=rules), POLICIES["fair-share"])
+    assert [len(one.victims) for one in plan.handovers] == ([2] if nominal == 2 else []), "only up to what is its own"
+
+
+def test_a_guarantee_is_kept_inside_the_limit_of_a_parent() -> None:
+    """D1: a sibling took all of the parent's limit, so that the guarantee was worth nothing."""
+    quotas = {"up": Quota(limit=3), "a": Quota(guarantee=1), "b": Quota()}
+    projects = (Project(name, parent=None if name == "up" else "up", quotas=(("gpus", quota),)) for name, quota in quotas.items())
+    rules = Cluster(projects=tuple(projects))
+    waiting = {f"b{at}": Task(at, f"b{at}", kind(1, owner=Owner("b", "y")), 0.0) for at in range(4)}
+    plan = cycle(Snapshot(1.0, (site("n0", gpus=8),), waiting, {}, rules=rules), POLICIES["fair-share"])
+    assert started(plan) == ["b0", "b1"]
+    said = "what is left of the GPUs of project up is guaranteed to others in it"
+    assert plan.reason(waiting["b2"], 1.0).text == f"waiting for quota: {said}"
+    waiting["a0"] = Task(9, "a0", kind(1, owner=Owner("a", "y")), 0.0)
+    plan = cycle(Snapshot(1.0, (site("n0", gpus=8),), waiting, {}, rules=rules), POLICIES["fair-share"])
+    assert sorted(started(plan)) == ["a0", "b0", "b1"]
