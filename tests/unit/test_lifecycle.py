@@ -29,6 +29,7 @@ from trainmaster.model.job import (
     Verdict,
 )
 from trainmaster.model.nodes import Allocation, NodeShare
+from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CheckpointSpec, CodeCopy, JobSpec, Origin, Resources
 
 SUBMITTED = ev.Submitted(1, JobSpec("true", resources=Resources(nodes=2)), Origin(), CodeCopy(), 10.0)
@@ -94,6 +95,16 @@ def test_a_bad_end_stops_the_rest_of_the_gang_and_waits_for_it() -> None:
 def test_a_lost_agent_is_ended_at_once_its_gang_soon() -> None:
     job, effects = history(*running(ev.NodeLost(1, 1, "gone")))
     assert (job.state, effects) == (State.STOPPING, [Stop(key(0), FAILURE_GRACE_S), Stop(key(1), 0.0)])
+
+
+def test_an_attempt_knows_how_the_one_before_numbered_its_epochs_without_any_checkpoint() -> None:
+    """ConvNeXt finds its own files: its second attempt began with `Epoch: [4]`, and every step was an epoch too low."""
+    told, lost = replace(KILLED, progress=Progress((0, 10), 200, epoch_first=0, epoch_anew=True)), Outcome(lost=True)
+    begin = (SUBMITTED, ev.Placed(1, SHARES))
+    second = (ev.NodeEnded(1, 0, told), ev.NodeEnded(1, 1, KILLED), ev.AttemptEnded(1, RESTART), ev.Placed(2, SHARES))
+    third = (ev.NodeEnded(2, 0, lost), ev.NodeEnded(2, 1, lost), ev.AttemptEnded(2, RESTART), ev.Placed(3, SHARES))
+    counts = [history(*begin, *more)[0].epoch_counts for more in ((), second, (*second, *third))]
+    assert counts == [(None, None, None), (0, None, True), (0, None, True)]
 
 
 def test_who_gives_nodes_back_keeps_the_first_of_them_for_its_next_attempt() -> None:

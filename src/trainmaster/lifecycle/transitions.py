@@ -174,7 +174,9 @@ def place(job: Job, event: JobEvent, now_s: float) -> Change:
     """Begin a new attempt. Its number is the fence from now on."""
     assert isinstance(event, Placed)
     count = len(event.allocation.shares)
-    attempt = Attempt(event.attempt, event.allocation, now_s, (NodeRun(),) * count, event.resume, rates=event.rates)
+    before = job.attempt.shown if job.attempt is not None else None
+    nodes = (NodeRun(),) * count
+    attempt = Attempt(event.attempt, event.allocation, now_s, nodes, event.resume, rates=event.rates, before=before)
     troubles = tuple(one for one in job.troubles if one.topic not in _OF_ATTEMPT)
     placed = replace(
         job, state=State.STARTING, reason="starting", attempt=attempt, stopping_for=None, promised=None, keeps=False,

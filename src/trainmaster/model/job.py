@@ -221,11 +221,18 @@ class Attempt:
     resumed_saved: SavedAfter | None = None
     given: Progress | None = None  # what the program had shown when the restored checkpoint was saved
     progress: Progress | None = None  # what it has shown in this attempt, before its end
+    before: Progress | None = None  # what the attempt before it showed; if that is not known, the one before that
     saved_step: int | None = None  # of the first checkpoint that it saved, if that step is exact
     failure: Failure | None = None
     verdict: Verdict | None = None
     rates: tuple[Rate, ...] = ()  # what it is charged
     data_seen: dict[str, str] = field(default_factory=dict)  # entry of `data` -> `wire.data.SAME`, CHANGED or UNKNOWN
+
+    @property
+    def shown(self) -> Progress | None:
+        """What the program has shown, at its end if that is known; else what it showed in the attempt before."""
+        ends = [n.outcome for n in self.nodes[:1] if n.outcome is not None]  # the first node has the lowest rank
+        return next((end.progress for end in ends if end.progress is not None), self.progress or self.before)
 
     def key(self, job_id: str, node_index: int) -> AgentKey:
         """The key of this attempt's agent on one node of its gang."""
@@ -345,10 +352,14 @@ class Job:
 
     @property
     def epoch_counts(self) -> tuple[int | None, int | None, bool | None]:
-        """How its program numbers epochs: the newest `epoch_first`, `epoch_steps` and `epoch_anew` beside its checkpoints."""
+        """How its program numbers epochs: the newest `epoch_first`, `epoch_steps` and `epoch_anew` beside its checkpoints.
+
+        Without them, those of the attempt before: a program may find its files and go on without a checkpoint of ours.
+        """
         origin = self.lineage.checkpoint if self.lineage is not None else None
         kept = (*reversed(self.checkpoints), *((origin,) if origin is not None else ()))
-        shown = [one.progress for one in kept if one.progress is not None]
+        before = self.attempt.before if self.attempt is not None else None
+        shown = [one for one in (*(one.progress for one in kept), before) if one is not None]
         first = next((one.epoch_first for one in shown if one.epoch_first is not None), None)
         steps = next((one.epoch_steps for one in shown if one.epoch_steps is not None), None)
         return first, steps, next((one.epoch_anew for one in shown if one.epoch_anew is not None), None)

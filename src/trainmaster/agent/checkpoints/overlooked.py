@@ -39,6 +39,7 @@ _NAMED_MAX, _NAME_MAX, _PATTERN_MAX = 3, 60, 120  # files shown, characters of a
 _SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "wandb", "mlruns"))
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"ckpt|checkpoint", re.IGNORECASE)
+_BEST = re.compile(r"(?:\A|[^a-z])best", re.IGNORECASE)  # of an earlier epoch than the last, and some programs only evaluate it
 _DATA = re.compile(  # what programs save beside checkpoints in the same formats: SchNetPack's split.npz
     r"(?:\A|[_. -])(?:splits?|dataset|stats|statistics|indices|predictions?)(?:[_. -]|\Z)", re.IGNORECASE
 )
@@ -56,7 +57,7 @@ def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, li
         families.setdefault(pattern_of(path), []).append((modified_ns, path))
     newest_first = sorted(((sorted(files, reverse=True), pattern) for pattern, files in families.items()), reverse=True)
     own = [] if launch["checkpoint_path"] else [Glob(pattern, work) for pattern in launch["artifacts"]]
-    ranked: list[tuple[bool, bool, str, list[str]]] = []
+    ranked: list[tuple[tuple[bool, bool, bool], str, list[str]]] = []
     for files, pattern in newest_first[:_KINDS_MAX]:
         names = [path for _, path in files[:_FILES_MAX] if not any(glob.owns(path) for glob in own)]
         found = _format(work, names, until_s)
@@ -66,8 +67,8 @@ def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, li
         if not named and _DATA.search(os.path.basename(pattern)):
             continue
         if named or not (anything or (ended_well and len(names) == 1)):
-            ranked.append((not named, anything, pattern, names))
-    return {pattern: names for _, _, pattern, names in sorted(ranked, key=lambda each: each[:2])}
+            ranked.append(((not named, anything, _BEST.search(os.path.basename(pattern)) is not None), pattern, names))
+    return {pattern: names for _, pattern, names in sorted(ranked, key=lambda each: each[0])}
 
 
 def _format(work: str, names: list[str], until_s: float) -> Optional[str]:
@@ -149,6 +150,15 @@ def _joined(pattern: str, found: dict[str, list[str]]) -> tuple[str, list[str]]:
     return (os.path.join(directory, name.replace("*", "{step}") + ".*"), files) if len(files) > 1 else (pattern, found[pattern])
 
 
+def _steps_only(pattern: str, found: dict[str, list[str]], work: str) -> str:
+    """It, with `{step}` for the number, if it matches others too: `checkpoint-*.pth` and `checkpoint-best.pth`."""
+    directory, name = os.path.split(pattern)
+    glob = Glob(pattern, work)
+    if name.count("*") != 1 or not any(glob.owns(files[0]) for other, files in found.items() if other != pattern):
+        return pattern
+    return os.path.join(directory, name.replace("*", "{step}"))
+
+
 def _is_beside(one: str, other: str) -> bool:
     (stem, end), (other_stem, _) = os.path.splitext(one), os.path.splitext(other)
     return one == other or (stem == other_stem and end.lower() != ".json")
@@ -179,13 +189,14 @@ class Overlooked:
         found = lookalikes(self._launch, max(self._began_s, self._progress.first_s - _BEFORE_S), ended is True)
         self._pattern = self._pattern if self._pattern in found else next(iter(found), "")
         advised, files = _joined(self._pattern, found) if found else ("", [])
+        its = "{step} or {directory}" if advised != self._pattern else "path"
+        advised = _steps_only(advised, found, self._launch["work"]) if advised == self._pattern else advised
         if found and advised == self._advised:
             return self._text  # advise once, however many files follow
         self._advised = advised
         named = ", ".join(_short(name) for name in files[:_NAMED_MAX])
         line, wanted = f"--checkpoint {shlex.quote(advised)}", self._launch["checkpoint_path"]
         if not wanted:
-            its = "{step} or {directory}" if advised != self._pattern else "path"
             how = "" if self._launch["resume_arguments"] else f"; --resume-arguments hands its {its} to the program"
             given = f"these look like checkpoints: {named}; with {line} a restart is given the newest of them{how}"
             return given if found else ""
