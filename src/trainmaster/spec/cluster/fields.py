@@ -299,7 +299,9 @@ class PreemptionFields(_Section):
     """Limits on preemption."""
 
     min_run: SpanOrZero = Field(
-        default=_DEFAULT.min_run_s, description="No job is preempted before it has run this long.", examples=["5m"]
+        default=_DEFAULT.min_run_s,
+        description="No job is preempted before it has run this long, twice as long after each preemption (up to 64 times).",
+        examples=["5m"],
     )
 
 
