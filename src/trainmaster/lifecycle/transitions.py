@@ -339,9 +339,10 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
     deletes = tuple(DeleteCheckpoint(job.id, c.id) for c in job.staged)
     doubted = {id for n in attempt.nodes if n.outcome is not None for id in n.outcome.doubted}
     checkpoints = tuple(replace(c, doubts=c.doubts + 1) if c.id in doubted else c for c in job.checkpoints)
+    began_s, _ = replace(job, attempt=attempt).span
     job = replace(
         job, state=verdict.state, reason=verdict.reason, attempt=attempt, stopping_for=None, stop_grace_s=None,
-        ran_s=job.ran_s + ran_s, failure=verdict.failure,
+        started_s=began_s, ran_s=job.ran_s + ran_s, failure=verdict.failure,
         checkpoints=checkpoints, staged=(), deleting=(*job.deleting, *(c.id for c in job.staged)),
     )  # fmt: skip
     if verdict.state.ended:

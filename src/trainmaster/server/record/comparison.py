@@ -175,7 +175,7 @@ def _fields(compared: Compared) -> dict[str, Any]:
 
 def _run_view(job: Job) -> dict[str, Any]:
     """The header of a run's column: what it is and how it ended."""
-    attempt = job.attempt
+    attempt, (began_s, ended_s) = job.attempt, job.span
     live_s = 0.0
     if attempt is not None and attempt.started_s is not None and attempt.ended_s is None:
         live_s = max(0.0, time.time() - attempt.started_s)
@@ -186,8 +186,8 @@ def _run_view(job: Job) -> dict[str, Any]:
         "experiment": job.spec.experiment,
         "state": job.state.value,
         "created_s": job.created_s,
-        "started_s": job.started_s,
-        "ended_s": job.ended_s,
+        "started_s": began_s,
+        "ended_s": ended_s,
         "ran_s": job.ran_s + live_s,
         "attempts": attempt.number if attempt is not None else 0,
         "restarts": job.restarts_program + job.restarts_infrastructure,
