@@ -1,11 +1,15 @@
 """Ends of an attempt that does not report: a person's declaration, or a limit."""
 
+import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 from control_server import KEY, STARTED, Server, staged
 
+from trainmaster.compose import last_heard
 from trainmaster.control import observe
+from trainmaster.control.decide import Contact
 from trainmaster.engines.simulated.scripts import Faults
 from trainmaster.home import Home
 from trainmaster.model.commands import SetNodeState
@@ -187,3 +191,26 @@ def test_an_agent_that_went_before_its_first_heartbeat_did_not_run_until_it_was_
     server.tick()
     (first, second) = server.events.attempts("train-1")
     assert (first.ran_s, server.job().ran_s, second.number) == (0.0, 0.0, 2)
+
+
+def test_an_agent_whose_heartbeats_were_lost_ran_at_least_until_its_last_checkpoint(server: Server) -> None:
+    """Power failed and damaged `metrics.db`, which has the heartbeats: an attempt that had stored a checkpoint had run 0 s."""
+    server.running(time_limit_s=3600.0)
+    server.engine.says[KEY] = Observation(Phase.RUNNING)
+    server.clock.time_s += 300.0
+    server.tell(staged(n=2))
+    server.tick(0.0)
+    server.engine.says[KEY] = Observation(Phase.GONE)
+    server.clock.time_s += 8 * 3600.0
+    server.start()
+    server.loop.contact.heard = dict[AgentKey, float]().get
+    server.tick()
+    (first, second) = server.events.attempts("train-1")
+    assert (first.ran_s, server.job().ran_s, second.number) == (300.0, 300.0, 2)
+
+
+def test_an_agent_whose_heartbeats_cannot_be_read_may_have_run_until_now(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.metrics_db.write_bytes(b"no database" * 1000)
+    assert last_heard(home, KEY) == math.inf
+    assert Contact(partial(last_heard, home)).lost_s([KEY], 5.0, 9000.0) is None
