@@ -35,6 +35,7 @@ from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import STORES
 from trainmaster.server.schemas import described, record_schemas
+from trainmaster.server.views.job_notes import metrics_lost
 from trainmaster.server.views.lookup import find_each
 from trainmaster.server.views.resources import all_attempts
 from trainmaster.wire.code import Tree
@@ -75,13 +76,14 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     read = Curves(services.events, services.metrics)
     last = read.last(jobs)
     names = _metrics(last, query.metric)
+    gone = [f"{note} ({job.id})" for job in jobs for note in metrics_lost(job, services.metrics.replaced_s())]
     stand, ids = rank_metrics(read, jobs, names, last), [job.id for job in jobs]
     drawn = query.metric or [one.name for one in stand if one.primary]
     curves = {name: [[list(point) for point in read.series(job, name, query.points)] for job in jobs] for name in drawn}
     answer = {
         "jobs": [_run_view(job) for job in jobs],
         **_fields(compare(runs, query.all)),
-        "not_compared": [*not_compared(jobs, records, _data_doubts(services, jobs)), BY_ITSELF],
+        "not_compared": [*not_compared(jobs, records, _data_doubts(services, jobs)), *gone, BY_ITSELF],
         "metrics": [
             {**_ranking_view(one), "diverged": compared(services.metrics, ids, last, one.name)}
             for one in stand
