@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from control_server import KEY, STARTED, Server, staged
 
+from trainmaster.agent.transport.sync import _aged
 from trainmaster.compose import last_heard
 from trainmaster.control import observe
 from trainmaster.control.decide import Contact
@@ -14,7 +15,7 @@ from trainmaster.engines.simulated.scripts import Faults
 from trainmaster.home import Home
 from trainmaster.model.commands import SetNodeState
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Cause, Outcome, RankEnd, State
+from trainmaster.model.job import Attempt, Cause, Outcome, RankEnd, State
 from trainmaster.model.nodes import NodeState
 from trainmaster.model.spec import Resources
 from trainmaster.ports.engine import Observation, Phase
@@ -214,3 +215,34 @@ def test_an_agent_whose_heartbeats_cannot_be_read_may_have_run_until_now(tmp_pat
     home.metrics_db.write_bytes(b"no database" * 1000)
     assert last_heard(home, KEY) == math.inf
     assert Contact(partial(last_heard, home)).lost_s([KEY], 5.0, 9000.0) is None
+
+
+def test_a_start_that_is_told_late_was_when_the_ranks_began(server: Server) -> None:
+    """The server was down for 20 s after a start: "running for 1.6 s" was said at step 49, and the time limit began then."""
+    server.submit(time_limit_s=60.0)
+    server.tick()
+    placed_s = server.clock.time_s
+    server.engine.says[KEY] = Observation(Phase.RUNNING)
+    server.clock.time_s += 22.0
+    server.tell({**STARTED, "n": 1, "ago_s": 21.0})
+    server.tick(0.0)
+    assert (server.job().state, server.job().started_s, attempt_of(server).started_s) == (State.RUNNING, placed_s + 1.0, placed_s + 1.0)
+    server.tick(40.0)
+    assert server.job().state is State.STOPPING
+
+
+def test_a_start_is_not_before_the_placement_nor_told_to_a_second(server: Server) -> None:
+    server.submit()
+    server.tick()
+    server.engine.says[KEY] = Observation(Phase.RUNNING)
+    server.tell({**STARTED, "n": 1, "ago_s": 9e9})
+    server.tick()
+    assert attempt_of(server).started_s == attempt_of(server).placed_s
+    assert _aged({"kind": "started", "n": 1, "at_s": 5.0}, 7.5) == {"kind": "started", "n": 1, "ago_s": 2.5}
+    assert _aged({"kind": "staged", "n": 1}, 7.5) == {"kind": "staged", "n": 1}
+
+
+def attempt_of(server: Server) -> Attempt:
+    attempt = server.job().attempt
+    assert attempt is not None
+    return attempt

@@ -213,8 +213,10 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
     if job.state is State.STARTING and len(begun) > 1:  # one node found its part corrupt, another did not
         return stop_all(job, StopFor.FAILURE, "its nodes restored different checkpoints", now_s)
     if job.state is State.STARTING and all(n.phase is not NodePhase.LAUNCHING for n in attempt.nodes):
-        started = replace(attempt, started_s=now_s)
-        job = replace(job, state=State.RUNNING, reason="running", attempt=started, started_s=job.started_s or now_s)
+        ago_s = event.ago_s if len(attempt.nodes) == 1 else 0.0  # of a gang, the last one of whose reports may be of the first
+        began_s = min(now_s, max(attempt.placed_s, now_s - ago_s))
+        started = replace(attempt, started_s=began_s)
+        job = replace(job, state=State.RUNNING, reason="running", attempt=started, started_s=job.started_s or began_s)
         job = _read_by_all(job, attempt, now_s)
     return job, ()
 
