@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import hmac
 import logging
+import math
 import os
 import secrets
 import signal
@@ -274,13 +275,13 @@ def _build_control(home: Home, waker: DatagramWaker) -> ControlLoop:
 
 
 def last_heard(home: Home, key: AgentKey) -> float | None:
-    """Time of an agent's last heartbeat in seconds since the epoch; None if there was none, or it is unknown."""
+    """Time of an agent's last heartbeat in seconds since the epoch; None if there was none, infinite if it cannot be read."""
     try:
         with closing(SqlMetricStore(home.metrics_db, read_only=True)) as metrics:
             return next((row.time_s for row in metrics.heartbeats(key.job) if row.key == str(key)), None)
     except TrainmasterError as error:
         _log.warning("when %s was last heard of cannot be read: %s", key, error)
-        return None
+        return math.inf
 
 
 def server_id(home: Home) -> str:

@@ -177,6 +177,7 @@ def test_the_last_value_is_the_one_told_last_as_it_is_in_a_comparison() -> None:
 def test_a_run_without_metrics_says_how_to_read_them(ran_s: float, ended: bool, step: int | None, is_told: bool) -> None:
     (attempt,) = DETAIL["attempts"]
     end_s = 1001.0 + ran_s if ended else None
-    job = {**DETAIL, "metrics": {}, "step": step, "ended_s": end_s, "attempts": [{**attempt, "ended_s": end_s}]}
+    ran = {**DETAIL, "metrics": {}, "checkpoints": [], "attempts": [{**attempt, "ended_s": end_s}]}
+    job = {**ran, "step": step, "ended_s": end_s}
     text = " ".join(show.body(job, 1001.0 + ran_s, (None, [], None), (200, True)))
-    assert ("Metrics: none was read from its output" in text) is is_told
+    assert ("Metrics: none is recorded" in text) is is_told

@@ -1,16 +1,21 @@
 """Ends of an attempt that does not report: a person's declaration, or a limit."""
 
+import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 from control_server import KEY, STARTED, Server, staged
 
+from trainmaster.agent.transport.sync import _aged
+from trainmaster.compose import last_heard
 from trainmaster.control import observe
+from trainmaster.control.decide import Contact
 from trainmaster.engines.simulated.scripts import Faults
 from trainmaster.home import Home
 from trainmaster.model.commands import SetNodeState
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Cause, Outcome, RankEnd, State
+from trainmaster.model.job import Attempt, Cause, Outcome, RankEnd, State
 from trainmaster.model.nodes import NodeState
 from trainmaster.model.spec import Resources
 from trainmaster.ports.engine import Observation, Phase
@@ -187,3 +192,57 @@ def test_an_agent_that_went_before_its_first_heartbeat_did_not_run_until_it_was_
     server.tick()
     (first, second) = server.events.attempts("train-1")
     assert (first.ran_s, server.job().ran_s, second.number) == (0.0, 0.0, 2)
+
+
+def test_an_agent_whose_heartbeats_were_lost_ran_at_least_until_its_last_checkpoint(server: Server) -> None:
+    """Power failed and damaged `metrics.db`, which has the heartbeats: an attempt that had stored a checkpoint had run 0 s."""
+    server.running(time_limit_s=3600.0)
+    server.engine.says[KEY] = Observation(Phase.RUNNING)
+    server.clock.time_s += 300.0
+    server.tell(staged(n=2))
+    server.tick(0.0)
+    server.engine.says[KEY] = Observation(Phase.GONE)
+    server.clock.time_s += 8 * 3600.0
+    server.start()
+    server.loop.contact.heard = dict[AgentKey, float]().get
+    server.tick()
+    (first, second) = server.events.attempts("train-1")
+    assert (first.ran_s, server.job().ran_s, second.number) == (300.0, 300.0, 2)
+
+
+def test_an_agent_whose_heartbeats_cannot_be_read_may_have_run_until_now(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.metrics_db.write_bytes(b"no database" * 1000)
+    assert last_heard(home, KEY) == math.inf
+    assert Contact(partial(last_heard, home)).lost_s([KEY], 5.0, 9000.0) is None
+
+
+def test_a_start_that_is_told_late_was_when_the_ranks_began(server: Server) -> None:
+    """The server was down for 20 s after a start: "running for 1.6 s" was said at step 49, and the time limit began then."""
+    server.submit(time_limit_s=60.0)
+    server.tick()
+    placed_s = server.clock.time_s
+    server.engine.says[KEY] = Observation(Phase.RUNNING)
+    server.clock.time_s += 22.0
+    server.tell({**STARTED, "n": 1, "ago_s": 21.0})
+    server.tick(0.0)
+    assert (server.job().state, server.job().started_s, attempt_of(server).started_s) == (State.RUNNING, placed_s + 1.0, placed_s + 1.0)
+    server.tick(40.0)
+    assert server.job().state is State.STOPPING
+
+
+def test_a_start_is_not_before_the_placement_nor_told_to_a_second(server: Server) -> None:
+    server.submit()
+    server.tick()
+    server.engine.says[KEY] = Observation(Phase.RUNNING)
+    server.tell({**STARTED, "n": 1, "ago_s": 9e9})
+    server.tick()
+    assert attempt_of(server).started_s == attempt_of(server).placed_s
+    assert _aged({"kind": "started", "n": 1, "at_s": 5.0}, 7.5) == {"kind": "started", "n": 1, "ago_s": 2.5}
+    assert _aged({"kind": "staged", "n": 1}, 7.5) == {"kind": "staged", "n": 1}
+
+
+def attempt_of(server: Server) -> Attempt:
+    attempt = server.job().attempt
+    assert attempt is not None
+    return attempt

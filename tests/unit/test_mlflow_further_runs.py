@@ -218,6 +218,25 @@ def test_samples_of_the_machine_replace_none_of_an_earlier_attempt(tmp_path: Pat
     assert told == [(None, {name: 50.0, f"fold/{name}": 60.0}), (0, {"loss": 0.5, "system/queue": 3.0})]
 
 
+@pytest.mark.parametrize(
+    ("name", "sampled"),
+    [
+        ("system/gpu_10_power_usage_watts", True),
+        ("fold/system/node_1/disk_available_megabytes", True),
+        ("system/cache_percentage", False),
+        ("system/gpu_a_power_usage_watts", False),
+        ("gpu_0_power_usage_watts", False),
+    ],
+)
+def test_a_metric_of_the_machine_that_the_program_logs_itself_keeps_its_steps(tmp_path: Path, name: str, sampled: bool) -> None:
+    """`system/cache_percentage` of steps 100 to 600 was recorded at 0 to 5."""
+    outbox, listener = Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")), MlflowListener(IDENTITY)
+    listener.told.append(("point", 100, {name: 50.0}, True, True))
+    listener.pass_on(Progress(outbox), lambda rank, message: None, outbox)
+    outbox.points.persist({})
+    assert [step for *_, step, _ in outbox.points.take()] == [None if sampled else 100]
+
+
 def test_values_without_a_step_of_a_metric_of_the_machine_are_counted() -> None:
     script = Script(base_step=450)
     for value in (1.0, 2.0, 3.0):

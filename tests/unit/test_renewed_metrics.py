@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,11 @@ from waiting import deadline
 from trainmaster import troubles
 from trainmaster.home import Home
 from trainmaster.ports.metric_store import MetricPoint
+from trainmaster.server.views.job_notes import metrics_lost
 from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.migrate import migrate
+from trainmaster.testing.builders import job
 
 MIRROR = """
 import sys
@@ -48,6 +52,28 @@ def test_a_reader_of_the_old_file_misses_no_point_of_the_new_one(tmp_path: Path,
     report(home, range(100, 103))
     with closing(SqlFeed(home.metrics_db)) as feed:
         assert [point.step for point in feed.since(cursor, 1000).points] == [100, 101, 102]
+
+
+def test_a_job_says_that_the_points_of_the_old_file_are_missing(tmp_path: Path) -> None:
+    """Only a trouble of the server said it, until its next start: the best of 100 lost steps was that of the 3 after them."""
+    home = Server(Home(tmp_path / "home")).home
+    report(home, range(2))
+    with closing(SqlMetricStore(home.metrics_db)) as metrics:
+        metrics.thin("train-1", 0)
+        assert metrics.replaced_s() is None
+    for path in home.root.glob("metrics.db*"):
+        path.unlink()
+    home.metrics_db.write_bytes(b"no database" * 1000)
+    migrate(home)
+    troubles.own.forget()
+    report(home, range(100, 103))
+    with closing(SqlMetricStore(home.metrics_db)) as metrics:
+        replaced_s = metrics.replaced_s()
+    assert replaced_s is not None
+    assert abs(replaced_s - time.time()) < 100.0
+    text = "metric values that were stored before 1970-01-01 00:01 UTC are missing: metrics.db was damaged or lost, and a new one"
+    assert metrics_lost(replace(job(), started_s=50.0), 60.0) == [f"{text} was created then"]
+    assert metrics_lost(replace(job(), started_s=61.0), 60.0) == metrics_lost(replace(job(), started_s=50.0), None) == []
 
 
 def test_a_mirror_whose_metrics_file_is_another_one_now_ends_so_that_it_is_started_on_the_new_one(tmp_path: Path) -> None:

@@ -127,6 +127,12 @@ def test_an_attempt_that_goes_on_reaches_to_now() -> None:
     ]
 
 
+def test_a_lost_attempt_of_which_nothing_was_heard_does_not_say_how_long_it_ran() -> None:
+    """`ran less than 0.1 s` was said of 66 s, whose heartbeats were lost with `metrics.db`."""
+    lost = attempt(1, "restarted", 100.0, started_s=101.0, ended_s=110.0, ran_s=0.0)
+    assert timeline.draw(job(lost, ended_s=110.0), 110.0, 64)[1].endswith("restarted for 10 s on n0")
+
+
 def test_nodes_that_do_not_fit_beside_the_bar_stand_below_it() -> None:
     def drawn(*nodes: str) -> list[str]:
         one = attempt(1, "succeeded", 100.0, started_s=100.0, ended_s=100.05, nodes=nodes)

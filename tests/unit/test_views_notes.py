@@ -7,6 +7,7 @@ import pytest
 from trainmaster.cli.render.timeline import resumed_line
 from trainmaster.control.observe import take, take_report
 from trainmaster.control.world import Batch, World
+from trainmaster.lifecycle.transitions import end_attempt
 from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import SubmitJob
 from trainmaster.model.events import AttemptEnded, Placed
@@ -18,9 +19,12 @@ from trainmaster.model.progress import Progress
 from trainmaster.model.spec import CheckpointSpec, GpuChoice, Resources
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery.resumption import Evidence, Word
+from trainmaster.server.jobs.notifications import message
+from trainmaster.server.record.logbook import job_entries
 from trainmaster.server.views.job_notes import advice, counted_anew, not_loaded, notes, without_steps
 from trainmaster.server.views.resources import attempt_view, job_view, pending_job, starting_text
 from trainmaster.testing.builders import job, placed
+from trainmaster.tracking.runs import run_of
 
 ATTEMPT = Attempt(1, Allocation(()), 0.0, (NodeRun(),))
 
@@ -240,3 +244,28 @@ def test_an_end_that_was_recorded_late_is_shown_when_it_was() -> None:
     assert attempt_view(ended, set_ahead, None)["ended_s"] == 3.0
     cancelled = replace(ended, state=State.CANCELLED, ended_s=90.0)  # while it waited for a restart
     assert job_view(cancelled, {}, "")["ended_s"] == 90.0
+
+
+def test_a_late_start_is_that_of_the_job_after_a_restart_too() -> None:
+    """The server was down from the first start to the first failure: a job of 26 s had "succeeded after 4.3 s"."""
+    nodes = (NodeRun(phase=NodePhase.ENDED, outcome=Outcome(ran_s=4.0).recorded_later(17.5)),)
+    late = replace(ATTEMPT, placed_s=1.0, started_s=22.5, nodes=nodes)
+    ends = AttemptEnded(1, Verdict(Action.RESTART, State.QUEUED, "restarting"), 4.0)
+    begun = replace(job(), state=State.STOPPING, attempt=late, created_s=0.5, started_s=22.5)
+    again, _ = end_attempt(begun, ends, 22.5)
+    assert again.attempt is not None
+    assert (again.started_s, again.attempt.span) == (1.0, (1.0, 5.0))
+    second = replace(ATTEMPT, number=2, placed_s=22.5, started_s=23.0, ended_s=27.0, ran_s=4.0)
+    ended = replace(again, state=State.SUCCEEDED, attempt=second, ended_s=27.0)
+    assert (job_view(ended, {}, "")["started_s"], job_view(ended, {}, "")["ended_s"]) == (1.0, 27.0)
+
+
+def test_what_a_tracker_and_a_notification_say_of_an_end_that_was_recorded_late_is_when_it_was() -> None:
+    """MLflow had the time of the record: a run of 6 s took 22 s."""
+    nodes = (NodeRun(outcome=Outcome(ran_s=2.0).recorded_later(13.5), phase=NodePhase.ENDED),)
+    late = replace(ATTEMPT, placed_s=1.0, started_s=17.5, ended_s=17.5, ran_s=2.0, nodes=nodes)
+    ended = replace(job(), state=State.SUCCEEDED, attempt=late, created_s=0.5, started_s=17.5, ended_s=17.5, ran_s=2.0)
+    run, told = run_of(ended, "server"), message(ended)
+    assert (run.started_s, run.ended_s) == (told["started_s"], told["ended_s"]) == (2.0, 4.0)
+    entries = job_entries(ended, [late])
+    assert [(entry.at_s, entry.kind) for entry in entries] == [(0.5, "submitted"), (2.0, "start"), (4.0, "end")]

@@ -44,19 +44,19 @@ MAKES_WAY, GIVES_BACK = "makes way for ", "gives back nodes for "  # followed by
 class Contact:
     """Whether agents can reach the server, and when they last did."""
 
-    heard: Heard | None = None  # None: heartbeats are not known
+    heard: Heard | None = None  # of an agent: None if it sent no heartbeat, inf if that is not known. Itself None: of no agent
     since_s: float = -inf  # the time from which agents can reach the server
 
     def reported_by_s(self) -> float:
         """The time by which every running agent has reported what happened before."""
         return self.since_s + HEARD_WITHIN_S
 
-    def lost_s(self, keys: Iterable[AgentKey], began_s: float, now_s: float) -> float | None:
-        """When any of these agents was last heard of, if that is long ago: by its heartbeat, or when it began. None: lately."""
+    def lost_s(self, keys: Iterable[AgentKey], known_s: float, now_s: float) -> float | None:
+        """When any of these agents was last heard of, if that is long ago: by its heartbeat, else `known_s`. None: lately."""
         if self.heard is None:
             return None
         words = [self.heard(key) for key in keys]
-        last_s = max((word_s for word_s in words if word_s is not None), default=began_s)
+        last_s = max((word_s for word_s in words if word_s is not None), default=known_s)
         return last_s if now_s - last_s > HEARD_WITHIN_S else None
 
 
@@ -65,7 +65,7 @@ def settle(batch: Batch, rng: Random, contact: Contact) -> None:
     for job_id in sorted(batch.jobs):
         job = batch.world.jobs[job_id]
         if job.state.live and job.attempt is not None and all(n.phase is NodePhase.ENDED for n in job.attempt.nodes):
-            ran_s = _ran_s(job_id, job.attempt, batch.now_s, contact)
+            ran_s = _ran_s(job, job.attempt, batch.now_s, contact)
             batch.record(job_id, AttemptEnded(job.attempt.number, verdict_of(job, rng), ran_s))
 
 
@@ -124,17 +124,18 @@ def _met(conditions: StartConditions) -> Iterator[str]:
         yield f"{few} of its owner's other jobs run"
 
 
-def _ran_s(job_id: str, attempt: Attempt, now_s: float, contact: Contact) -> float | None:
+def _ran_s(job: Job, attempt: Attempt, now_s: float, contact: Contact) -> float | None:
     """How long the ranks of an attempt ran, as measured by its agents: the server may have been down at start or end.
 
-    If no agent could report (the machine went down), the time until the last heartbeat, if that is old; without one, none.
-    None: until now.
+    If no agent could report (the machine went down), the time until the last heartbeat, if that is old; without one, until the
+    last checkpoint that a server recorded before this one; without that, none. None: until now.
     """
     told = [node.outcome.ran_s for node in attempt.nodes if node.outcome is not None and not node.outcome.lost]
     if told or attempt.started_s is None:
         return max(told, default=None)
-    keys = (attempt.key(job_id, index) for index in range(len(attempt.nodes)))
-    last_s = contact.lost_s(keys, attempt.started_s, now_s)
+    keys = (attempt.key(job.id, index) for index in range(len(attempt.nodes)))
+    saved = [one.committed_s for one in job.checkpoints if one.attempt == attempt.number and one.committed_s < contact.since_s]
+    last_s = contact.lost_s(keys, max([attempt.started_s, *saved]), now_s)
     return None if last_s is None else max(0.0, last_s - attempt.started_s)
 
 

@@ -20,6 +20,7 @@ BEAT_S = 1.0  # interval for observing agents and repeating pending effects
 LOST_GRACE_S = 60.0  # time for an engine to end an agent that it still sees on a node declared lost
 _PASSED_OVER = "reports passed over"
 _WORD_MAX = 500  # characters
+_LATE_S = 1.0  # after a start, its record is late
 _NUMBERED = (ev.CheckpointStaged, ev.ArtifactKept, ev.NotKept, ev.Warned, ev.RunDataLogged, ev.ProgressSeen)
 
 
@@ -156,6 +157,9 @@ def take_report(batch: Batch, key: AgentKey, report: Mapping[str, object], waite
         return None
     if isinstance(event, ev.CheckpointStaged) and event.step is None and event.after_s is not None:
         event = replace(event, at_least=job.attempt.resumed_from_step)
+    if isinstance(event, ev.NodeStarted):
+        ago_s = event.ago_s + waited_s
+        event = replace(event, ago_s=ago_s if ago_s > _LATE_S else 0.0)
     if isinstance(event, ev.NodeEnded):
         event = replace(event, outcome=event.outcome.recorded_later(waited_s))
     _record(batch, key, event)

@@ -36,7 +36,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _DOING_MAX, _NAME_MAX, _WHY_MAX, _TOPIC_MAX = 300, 300, 500, 40  # characters
 _STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")  # one component of a blob's name
 _DEFAULTS: Mapping[str, Mapping[str, object]] = {  # by kind of report
-    "started": {"restored": None, "step": None, "bad": (), "environment": None, "approximate": False, "read": False},
+    "started": {"restored": None, "step": None, "bad": (), "environment": None, "approximate": False, "read": False,
+                "ago_s": 0.0},
     "staged": {"name": "", "step": None, "approximate": False, "after_s": None, "progress": None},
     "not_kept": {"what": "artifact", "why": "the agent did not say why"},
     "warned": {"data": {}},
@@ -66,8 +67,8 @@ def event_of(key: AgentKey, report: Mapping[str, object]) -> JobEvent | None:
             restored, step = _text_or_none(report, "restored"), _whole_or_none(report, "step")
             environment = _digest(report, "environment") if report.get("environment") is not None else None
             bad, about = _texts(report, "bad"), _truth(report, "approximate")
-            unread = restored is not None and not _truth(report, "read")
-            return NodeStarted(key.attempt, key.node_index, restored, step, bad, n, environment, about, unread)
+            unread, ago_s = restored is not None and not _truth(report, "read"), max(0.0, _number(report, "ago_s"))
+            return NodeStarted(key.attempt, key.node_index, restored, step, bad, n, environment, about, unread, ago_s)
         case "environment":
             return EnvironmentSeen(key.attempt, key.node_index, _digest(report, "environment"))
         case "preparing":

@@ -215,8 +215,10 @@ def start_node(job: Job, event: JobEvent, now_s: float) -> Change:
     if job.state is State.STARTING and len(begun) > 1:  # one node found its part corrupt, another did not
         return stop_all(job, StopFor.FAILURE, "its nodes restored different checkpoints", now_s)
     if job.state is State.STARTING and all(n.phase is not NodePhase.LAUNCHING for n in attempt.nodes):
-        started = replace(attempt, started_s=now_s)
-        job = replace(job, state=State.RUNNING, reason="running", attempt=started, started_s=job.started_s or now_s)
+        ago_s = event.ago_s if len(attempt.nodes) == 1 else 0.0  # of a gang, the last one of whose reports may be of the first
+        began_s = min(now_s, max(attempt.placed_s, now_s - ago_s))
+        started = replace(attempt, started_s=began_s)
+        job = replace(job, state=State.RUNNING, reason="running", attempt=started, started_s=job.started_s or began_s)
         job = _read_by_all(job, attempt, now_s)
     return job, ()
 
@@ -341,9 +343,10 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
     deletes = tuple(DeleteCheckpoint(job.id, c.id) for c in job.staged)
     doubted = {id for n in attempt.nodes if n.outcome is not None for id in n.outcome.doubted}
     checkpoints = tuple(replace(c, doubts=c.doubts + 1) if c.id in doubted else c for c in job.checkpoints)
+    began_s, _ = replace(job, attempt=attempt).span
     job = replace(
         job, state=verdict.state, reason=verdict.reason, attempt=attempt, stopping_for=None, stop_grace_s=None,
-        ran_s=job.ran_s + ran_s, failure=verdict.failure,
+        started_s=began_s, ran_s=job.ran_s + ran_s, failure=verdict.failure,
         checkpoints=checkpoints, staged=(), deleting=(*job.deleting, *(c.id for c in job.staged)),
     )  # fmt: skip
     if verdict.state.ended:

@@ -162,6 +162,7 @@ class NodeStarted:
     environment: str | None = None  # digest of the environment, if an earlier job recorded it
     approximate: bool = False  # that step is, as the agent knows of a checkpoint that is not in the store
     unread: bool = False  # not all of it was read from the store, because equal files were in place
+    ago_s: float = 0.0  # for how long the ranks had run when it was recorded, if its agent could not tell it at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,6 +238,19 @@ class Attempt:
         """The key of this attempt's agent on one node of its gang."""
         return AgentKey(job_id, self.number, node_index)
 
+    @property
+    def span(self) -> tuple[float | None, float | None]:
+        """When it began and ended, by what its agents say: the server may have been down, and recorded it later.
+
+        What they say of it is bounded by what is recorded, and by how long the ranks ran.
+        """
+        if self.started_s is None or self.ended_s is None:
+            return self.started_s, self.ended_s
+        ran_s = self.ran_s or 0.0
+        ago_s = min((node.outcome.ended_ago_s for node in self.nodes if node.outcome is not None), default=0.0)
+        ended_s = min(self.ended_s, max(self.ended_s - ago_s, self.placed_s + ran_s))
+        return min(self.started_s, max(self.placed_s, ended_s - ran_s)), ended_s
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -317,6 +330,15 @@ class Job:
     def owner(self) -> str:
         """The owner: charged for the job, subject to its limits, and allowed to change it."""
         return self.member or self.origin.user
+
+    @property
+    def span(self) -> tuple[float | None, float | None]:
+        """When its first attempt that started did so, and when it ended: see `Attempt.span`."""
+        if self.attempt is None:
+            return self.started_s, self.ended_s
+        began_s, ended_s = self.attempt.span
+        of_first, of_last = self.attempt.started_s == self.started_s, self.attempt.ended_s == self.ended_s
+        return began_s if of_first else self.started_s, ended_s if of_last else self.ended_s
 
     @property
     def own_counts(self) -> frozenset[str]:

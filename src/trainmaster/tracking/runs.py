@@ -25,6 +25,7 @@ _STATUS = {
 def run_of(job: Job, server: str) -> Run:
     """The run of a job. Its experiment is the job's, prefixed with the project unless that is the default one."""
     spec, id = shown(job.spec), run_id(server, job.id)
+    began_s, ended_s = job.span
     project = "" if spec.project == _DEFAULT_PROJECT else f"{spec.project}/"
     return Run(
         id=id,
@@ -32,8 +33,8 @@ def run_of(job: Job, server: str) -> Run:
         experiment=f"{project}{spec.experiment}",
         status=_STATUS[job.state],
         created_s=job.created_s,
-        started_s=job.started_s,
-        ended_s=job.ended_s,
+        started_s=began_s,
+        ended_s=ended_s,
         params={**{name: str(value) for name, value in spec.params.items()}, **logged(job.run_params, job.spec)},
         tags={**spec.tags, **logged(job.run_tags, job.spec), **_own_tags(job, spec), TAG_RUN: id},
     )

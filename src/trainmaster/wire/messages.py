@@ -43,6 +43,8 @@ class Preparing(TypedDict):
 class _Marked(TypedDict, total=False):
     approximate: bool  # the step of the restored checkpoint is
     read: bool  # all of this node's part of it was read from the store, and has its digests
+    at_s: float  # when they were started, on the agent's monotonic clock: only in its own files
+    ago_s: float  # for how long they have run, when it is sent
 
 
 class Started(_Marked):

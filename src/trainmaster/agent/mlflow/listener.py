@@ -27,7 +27,14 @@ _FIRST_TELL_S = 0.2  # parameters come in bursts: one report per burst
 _TELL_EVERY_S = 5.0  # a tag that changes at every step must not create an event per step
 _NAMED_MAX = 5
 _VALUE_MAX = 80  # characters
-_SAMPLED = ("_percentage", "_megabytes", "_gigabytes", "_watts")  # ends of the names of what MLflow measures
+_SAMPLED = frozenset((  # what MLflow measures itself
+    "cpu_utilization_percentage", "system_memory_usage_megabytes", "system_memory_usage_percentage", "disk_usage_percentage",
+    "disk_usage_megabytes", "disk_available_megabytes", "network_receive_megabytes", "network_transmit_megabytes",
+))  # fmt: skip
+_OF_GPU = frozenset((  # likewise, behind `gpu_0_`
+    "utilization_percentage", "memory_usage_percentage", "memory_usage_megabytes", "memory_usage_gigabytes",
+    "power_usage_watts", "power_usage_percentage",
+))  # fmt: skip
 _ARTIFACTS = "mlflow"  # below the attempt's directory
 _NEVER_SHOWN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")  # they would take precedence over our token
 
@@ -140,9 +147,13 @@ def _of_machine(name: str) -> bool:
 def _is_sample(name: str) -> bool:
     """Whether MLflow measured it itself. It counts its samples from 0 in each attempt.
 
-    So they are recorded without a step: else those of a restart replace those of the attempt before.
+    So they are recorded without a step: else those of a restart replace those of the attempt before. A program's own
+    `system/cache_percentage` keeps its steps.
     """
-    return _of_machine(name) and name.endswith(_SAMPLED)
+    measured = name.rpartition("/")[2]
+    gpu, _, of_gpu = measured.removeprefix("gpu_").partition("_")
+    of_gpus = measured.startswith("gpu_") and gpu.isdecimal() and of_gpu in _OF_GPU
+    return _of_machine(name) and (of_gpus or measured in _SAMPLED)
 
 
 def _first(told: list[str]) -> str:

@@ -106,6 +106,7 @@ class Attempt:
             step=restored.step if restored else None,
             bad=list(restored.bad) if restored else [],
             environment=self._environment.digest if self._environment else None,
+            at_s=time.monotonic(),
             **(restored.marks() if restored else {}),
         )
         anew = launch["attempt"] > 1 and launch["node_index"] == 0 and not launch["in_place"]

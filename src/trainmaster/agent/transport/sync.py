@@ -138,7 +138,7 @@ class Sync:
             reports, points = self.outbox.batch(self._most)
             now = time.monotonic()
             beat = None if self._closing.is_set() else self.heartbeat.due(now)  # the exit record says more than a heartbeat
-            request = self._request(reports, 0.0, beat)
+            request = self._request([_aged(report, now) for report in reports], 0.0, beat)
             request["points"] = [_point(point, now) for point in points]
             try:
                 response = _heard(self._sender_client.post(request, timeout_s))
@@ -306,6 +306,14 @@ class Client:
         if self._launch["server_socket"]:
             return self._place
         return urlsplit(self._launch["server_url"] or "").path.rstrip("/") + self._place
+
+
+def _aged(report: dict[str, Any], now_s: float) -> dict[str, Any]:
+    """The report as it is sent: that of the start says how long ago that was."""
+    if "at_s" not in report:
+        return report
+    told = {name: value for name, value in report.items() if name != "at_s"}
+    return {**told, "ago_s": round(now_s - report["at_s"], 3)}
 
 
 def _point(point: Point, now_s: float) -> dict[str, Any]:

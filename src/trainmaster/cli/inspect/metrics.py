@@ -28,6 +28,7 @@ from trainmaster.client.metric_table import COLUMNS, metrics_table
 from trainmaster.errors import OperationError, UsageError
 from trainmaster.spec.fields.values import pattern_fault
 from trainmaster.wire import rest
+from trainmaster.wire.names import METRICS_LOST
 
 _CHUNK = 1 << 20  # bytes of a line that are read at once
 _SHOWN = 10  # lines of each table
@@ -241,8 +242,7 @@ def _summarize(session: Session, table: dict[str, list[Any]], unread: str) -> No
 
     `unread`: the job to look at if there is nothing; "" if it is told already why.
     """
-    jobs = {job: session.client().job(job) for job in dict.fromkeys(table["job"])}
-    last = {job: told["metrics"] for job, told in jobs.items()}
+    jobs = {job: session.client().job(job) for job in dict.fromkeys(table["job"] or filter(None, [unread]))}
     found: dict[tuple[str, str], list[tuple[int | None, float]]] = {}
     begins: dict[tuple[str, str, int], int] = {}  # the first step of each attempt, which is after its values without a step
     for *of, step, attempt in zip(*(table[column] for column in ("job", "metric", "step", "attempt")), strict=True):
@@ -255,22 +255,22 @@ def _summarize(session: Session, table: dict[str, list[Any]], unread: str) -> No
         else:
             found.setdefault((job, name), []).append((step, value))
     for (job, name), points in found.items():
-        values = [value for _, value in points]
-        numbers = [value for value in values if value == value]
-        newest = last[job].get(name)
+        numbers = [value for _, value in points if value == value]
+        newest = jobs[job]["metrics"].get(name)
         step, value = last_told(points, newest)
-        told = (values[0], value, min(numbers, default=math.nan), max(numbers, default=math.nan))
-        stepless = newest is not None and newest["step"] is None
-        rows.append([job, name, str(len(points)), *map(human.number, told), "-" if stepless else str(step)])
+        told = (points[0][1], value, min(numbers, default=math.nan), max(numbers, default=math.nan))
+        at = "-" if newest and newest["step"] is None else str(step)
+        rows.append([job, name, str(len(points)), *map(human.number, told), at])
     if rows:
         session.out.table(_HEADERS, rows)
         if lost:
             session.out.note(f"values that a restart made obsolete are left out; with them: tm metrics {' '.join(jobs)} --csv")
         session.out.note(f"a printed value is missing? tm logs {rows[0][0]} --rank 0 | tm metrics try -")
     elif unread:
-        how = f"to see what is read from its output, and get a pattern that reads more: tm logs {unread} --rank 0"
-        session.out.note("no metric is recorded")
-        session.out.note(f"{how} | tm metrics try -")
+        how = f"no metric is recorded\nto see what is read from its output, and get a pattern that reads more: tm logs {unread}"
+        session.out.note(f"{how} --rank 0 | tm metrics try -")
+    for note in dict.fromkeys(note for told in jobs.values() for note in told["notes"] if note.startswith(METRICS_LOST)):
+        session.out.note(note)
 
 
 def is_lost(job: dict[str, Any], name: str, step: float, attempt: int) -> bool:

@@ -78,8 +78,8 @@ def _attempt(attempt: Mapping[str, Any], gpus: str, span: tuple[float, float], b
     middle = last if started_s is None else min(max(column(float(started_s)), first), last - 1)
     drawn = " " * first + glyphs.starting * (middle - first) + glyphs.running * (last - middle)
     took = f" for {human.duration(last_s - placed_s)}"
-    if started_s is not None:
-        ran_s = attempt.get("ran_s")
+    ran_s = attempt.get("ran_s")
+    if started_s is not None and ran_s != 0.0:  # of a lost agent, how long it ran may not be known
         took = f", ran {human.duration(last_s - float(started_s) if ran_s is None else float(ran_s))}"
     head, width = f"  {attempt['number']:>2} {drawn:<{bar}}  {attempt['state']}{took}", bar + _BESIDE
     nodes: Sequence[str] = attempt.get("nodes") or ()

@@ -46,7 +46,7 @@ from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import described, models
 from trainmaster.server.schemas.queue_schemas import Why
 from trainmaster.server.schemas.record_schemas import PointPage, Series
-from trainmaster.server.views import event_text, resources
+from trainmaster.server.views import event_text, job_notes, resources
 from trainmaster.server.views.lookup import FoundJob, find, page
 from trainmaster.server.views.silent_agents import silent_agents
 from trainmaster.spec.mapping import to_file
@@ -176,7 +176,7 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     kept = kept_by(api, job)
     children, runs = api.services.events.children(job.id), {"runs": api.services.runs(job.id)}
     troubles = [*detail["troubles"], *silent_agents(api, job)]
-    notes = [*detail["notes"], *kept["notes"]]
+    notes = [*detail["notes"], *kept["notes"], *job_notes.metrics_lost(job, api.services.metrics.replaced_s())]
     lost = sorted(api.services.metrics.last([job.id]).get(job.id, {}).keys() - points.keys())
     begins = [list(one) for one in resumption.lost_work(resources.all_attempts(job, attempts))]
     lost_work = {"lost_metrics": lost, "lost_work": begins, "own_counts": sorted(job.own_counts)}

@@ -140,6 +140,7 @@ def message(job: Job) -> dict[str, Any]:
     why = (failure.message if failure is not None else job.reason) if job.state is not State.SUCCEEDED else ""
     verb = "was" if job.state is State.CANCELLED else "has"
     first = why.splitlines()[0] if why else ""
+    began_s, ended_s = job.span
     return {
         "text": f"{job.id} {verb} {job.state.value}" + (f": {first}" if first else ""),
         "job": job.id,
@@ -149,8 +150,8 @@ def message(job: Job) -> dict[str, Any]:
         "project": job.spec.project,
         "experiment": job.spec.experiment,
         "created_s": job.created_s,
-        "started_s": job.started_s,
-        "ended_s": job.ended_s,
+        "started_s": began_s,
+        "ended_s": ended_s,
         "exit_code": failure.exit_code if failure is not None else None,
         "signal": failure.signal if failure is not None else None,
     }

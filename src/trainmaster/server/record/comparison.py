@@ -35,6 +35,7 @@ from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import STORES
 from trainmaster.server.schemas import described, record_schemas
+from trainmaster.server.views.job_notes import metrics_lost
 from trainmaster.server.views.lookup import find_each
 from trainmaster.server.views.resources import all_attempts
 from trainmaster.wire.code import Tree
@@ -75,13 +76,14 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     read = Curves(services.events, services.metrics)
     last = read.last(jobs)
     names = _metrics(last, query.metric)
+    gone = [f"{note} ({job.id})" for job in jobs for note in metrics_lost(job, services.metrics.replaced_s())]
     stand, ids = rank_metrics(read, jobs, names, last), [job.id for job in jobs]
     drawn = query.metric or [one.name for one in stand if one.primary]
     curves = {name: [[list(point) for point in read.series(job, name, query.points)] for job in jobs] for name in drawn}
     answer = {
         "jobs": [_run_view(job) for job in jobs],
         **_fields(compare(runs, query.all)),
-        "not_compared": [*not_compared(jobs, records, _data_doubts(services, jobs)), BY_ITSELF],
+        "not_compared": [*not_compared(jobs, records, _data_doubts(services, jobs)), *gone, BY_ITSELF],
         "metrics": [
             {**_ranking_view(one), "diverged": compared(services.metrics, ids, last, one.name)}
             for one in stand
@@ -175,7 +177,7 @@ def _fields(compared: Compared) -> dict[str, Any]:
 
 def _run_view(job: Job) -> dict[str, Any]:
     """The header of a run's column: what it is and how it ended."""
-    attempt = job.attempt
+    attempt, (began_s, ended_s) = job.attempt, job.span
     live_s = 0.0
     if attempt is not None and attempt.started_s is not None and attempt.ended_s is None:
         live_s = max(0.0, time.time() - attempt.started_s)
@@ -186,8 +188,8 @@ def _run_view(job: Job) -> dict[str, Any]:
         "experiment": job.spec.experiment,
         "state": job.state.value,
         "created_s": job.created_s,
-        "started_s": job.started_s,
-        "ended_s": job.ended_s,
+        "started_s": began_s,
+        "ended_s": ended_s,
         "ran_s": job.ran_s + live_s,
         "attempts": attempt.number if attempt is not None else 0,
         "restarts": job.restarts_program + job.restarts_infrastructure,

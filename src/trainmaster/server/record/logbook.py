@@ -61,27 +61,29 @@ def job_entries(job: Job, attempts: Sequence[Attempt]) -> list[Entry]:
     for attempt in attempts:
         entries += _attempt_entries(job, attempt)
     entries += [_of(job, one.since_s, "damage", one.text) for one in job.troubles if one.topic == DAMAGED]
-    if job.ended_s is not None:
+    _, ended_s = job.span
+    if ended_s is not None:
         reason = "" if job.reason in ("", job.state.value) or job.state is State.SUCCEEDED else f": {job.reason}"
-        entries.append(_of(job, job.ended_s, "end", f"{job.state.value}{reason}"))
+        entries.append(_of(job, ended_s, "end", f"{job.state.value}{reason}"))
     return entries
 
 
 def _attempt_entries(job: Job, attempt: Attempt) -> Iterable[Entry]:
     nodes = ", ".join(dict.fromkeys(share.node for share in attempt.allocation.shares))
-    if attempt.started_s is not None:
+    began_s, ended_s = attempt.span
+    if began_s is not None:
         if attempt.restored is not None:
             about = "about " if attempt.resumed_about else ""
             unknown = attempt.resumed_from_step is None or attempt.resumed_saved is not None
             step = f"checkpoint {attempt.restored}" if unknown else f"{about}step {attempt.resumed_from_step}"
-            yield _of(job, attempt.started_s, "resume", f"attempt {attempt.number} is given {step} on {nodes}")
+            yield _of(job, began_s, "resume", f"attempt {attempt.number} is given {step} on {nodes}")
         else:
             again = "starts" if attempt.number == 1 else "is given no checkpoint and starts"
-            yield _of(job, attempt.started_s, "start", f"attempt {attempt.number} {again} on {nodes}")
+            yield _of(job, began_s, "start", f"attempt {attempt.number} {again} on {nodes}")
     verdict = attempt.verdict
-    if verdict is not None and attempt.ended_s is not None and (attempt.failure or verdict.action is Action.REQUEUE):
+    if verdict is not None and ended_s is not None and (attempt.failure or verdict.action is Action.REQUEUE):
         why = attempt.failure.message if attempt.failure is not None else verdict.reason
-        yield _of(job, attempt.ended_s, "crash", f"attempt {attempt.number} ended: {why} ({verdict.action.value})")
+        yield _of(job, ended_s, "crash", f"attempt {attempt.number} ended: {why} ({verdict.action.value})")
 
 
 def best_entries(jobs: Sequence[Job], metric: str, mode: Mode, best: Mapping[str, Best], among: str = "") -> list[Entry]:

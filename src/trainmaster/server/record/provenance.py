@@ -206,4 +206,4 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         {"node": share.node, "devices": list(share.devices), "environment": name}
         for share, name in zip(attempt.allocation.shares, _environments(attempt), strict=True)
     ]
-    return {"number": attempt.number, "started_s": attempt.started_s, "nodes": nodes}
+    return {"number": attempt.number, "started_s": attempt.span[0], "nodes": nodes}

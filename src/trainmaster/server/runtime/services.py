@@ -46,6 +46,10 @@ class VersionedMetrics(MetricStore, Versioned, Protocol):
         """(time_s, value) of the newest points of a metric without steps, of one rank. NaN is left out."""
         ...
 
+    def replaced_s(self) -> float | None:
+        """When its file took the place of a damaged or lost one, whose points are not in it; None if it never did."""
+        ...
+
     def averages(self, job: str, prefix: str) -> dict[str, tuple[float, float]]:
         """(mean, highest value) of the metrics without steps whose names have this prefix, of the lowest rank that has them."""
         ...

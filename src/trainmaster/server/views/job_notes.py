@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 from trainmaster.lifecycle.effects import grace_s
 from trainmaster.model import redaction
@@ -9,7 +10,7 @@ from trainmaster.model.job import Attempt, Cause, Job, State, StopFor
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.recovery import resumption
 from trainmaster.scheduling.words import length
-from trainmaster.wire.names import ENV_TRACKER
+from trainmaster.wire.names import ENV_TRACKER, METRICS_LOST
 
 _TELLING = {  # known last lines of a failure -> advice; `python` is the interpreter that ran
     re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'"): (
@@ -135,6 +136,14 @@ def removed(job: Job) -> list[str]:
     told = [f"removed to make room: its {gone}"] if gone else []
     told += [f"being removed to make room: its {', '.join(going)}"] if going else []
     return [f"{'; '.join(told)}; last ordered by {job.removed_by}"]
+
+
+def metrics_lost(job: Job, replaced_s: float | None) -> list[str]:
+    """A note if the job began before the metrics file was replaced. `replaced_s`: when that was; None: never."""
+    if replaced_s is None or job.started_s is None or job.started_s >= replaced_s:
+        return []
+    when = datetime.fromtimestamp(replaced_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return [f"{METRICS_LOST} {when} are missing: metrics.db was damaged or lost, and a new one was created then"]
 
 
 def still_going(job: Job) -> tuple[str, ...]:

@@ -71,31 +71,9 @@ def pending_reason(job: Job, rows: Sequence[InboxRow]) -> str:
     return reason
 
 
-def _span(attempt: Attempt) -> tuple[float | None, float | None]:
-    """When an attempt began and ended, by what its agents say: the server may have been down, and recorded it later.
-
-    What they say of it is bounded by what is recorded, and by how long the ranks ran.
-    """
-    began_s, ended_s, ran_s = attempt.started_s, attempt.ended_s, attempt.ran_s or 0.0
-    if began_s is None or ended_s is None:
-        return began_s, ended_s
-    ago_s = min((node.outcome.ended_ago_s for node in attempt.nodes if node.outcome is not None), default=0.0)
-    ended_s = min(ended_s, max(ended_s - ago_s, attempt.placed_s + ran_s))
-    return min(began_s, max(attempt.placed_s, ended_s - ran_s)), ended_s
-
-
-def _job_span(job: Job) -> tuple[float | None, float | None]:
-    """The same of a job, from its first start."""
-    attempt = job.attempt
-    if attempt is None or attempt.ended_s != job.ended_s:
-        return job.started_s, job.ended_s
-    began_s, ended_s = _span(attempt)
-    return began_s if attempt.number == 1 else job.started_s, ended_s
-
-
 def job_view(job: Job, points: Points, reason: str) -> View:
     """A job as a list entry."""
-    attempt, (began_s, ended_s) = job.attempt, _job_span(job)
+    attempt, (began_s, ended_s) = job.attempt, job.span
     return {
         "id": job.id,
         "seq": job.seq,
@@ -224,7 +202,7 @@ def attempt_view(job: Job, attempt: Attempt, seen: resumption.Evidence | None) -
     """One attempt as JSON. `seen`: whether it went on from what it was given."""
     failure, verdict = attempt.failure, attempt.verdict
     succeeded = verdict is not None and verdict.state is State.SUCCEEDED
-    began_s, ended_s = _span(attempt)
+    began_s, ended_s = attempt.span
     return {
         "number": attempt.number,
         "state": attempt_state(job, attempt),

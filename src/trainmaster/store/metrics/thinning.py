@@ -13,6 +13,7 @@ from trainmaster.store.metrics.curves import read_best, read_curve, read_diverge
 
 _STEP = 2000  # points examined per transaction
 _PAGES = 500  # returned to the disk per transaction
+_REPLACED = 10**15  # above it, a mark is a time in microseconds
 _EVERY = 2**63 - 1  # points
 _series, _point, _unstepped, _latest = schema.series, schema.point, schema.unstepped, schema.latest
 
@@ -40,6 +41,13 @@ class Thinner:
             series = connection.execute(select(_series.c.id, _series.c.name).where(_series.c.job == job)).all()
         stepped = sum(self._thin(_point, number, keep, lost_of(name)) for number, name in series)
         return stepped + sum(self._thin(_unstepped, number, keep, ()) for number, _ in series)
+
+    def replaced_s(self) -> float | None:
+        """When this file took the place of a damaged or lost one; None if it never did. The mark says it: see `identity`."""
+        marked = (_unstepped.c.series == schema.MARK) & (_unstepped.c.n == 0)
+        with self._database.reading() as connection:
+            seq = connection.scalar(select(_unstepped.c.seq).where(marked)) or 0
+        return seq / 1e6 if seq >= _REPLACED else None
 
     def shrink(self) -> bool:
         """See the port. Takes some milliseconds."""
