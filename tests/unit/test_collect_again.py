@@ -83,3 +83,18 @@ def test_a_file_beside_the_others_of_a_step_is_no_checkpoint_of_its_own(tmp_path
     made.observations.finished = True
     staged += made.scan(lambda _: 7, False, frozenset())
     assert [one["files"] for one in staged] == [3]
+
+
+def test_what_two_earlier_starts_left_of_a_step_does_not_say_how_many_files_a_checkpoint_has(tmp_path: Path) -> None:
+    out = tmp_path / "work" / "out"
+    for start in ("2026-11-27-17.00.03_2199", "2026-11-27-17.00.20_2567"):
+        os.utime(write(out / f"Problem_{start}_generation000010.json", '{"step": 10}'), (1, 1))
+    again = collector(launch(tmp_path, checkpoint_path="out/Problem_*_generation{step}.json", attempt=3))
+    names = [f"Problem_2026-11-27-17.01.40_3001_generation0000{step}.json" for step in (10, 20)]
+    staged = []
+    for name in names:
+        write(out / name, f'{{"name": "{name}"}}')
+        staged += again.scan(lambda _: 7, True, frozenset()) + again.scan(lambda _: 7, True, frozenset())
+    again.observations.finished = True
+    staged += again.scan(lambda _: 7, False, frozenset())
+    assert [(one["name"], one["files"]) for one in staged] == [(f"out/{name}", 1) for name in names]

@@ -72,6 +72,11 @@ class Candidate(NamedTuple):
             shape.add((name, counts[name]))
         return frozenset(shape)
 
+    @property
+    def mixed(self) -> bool:
+        """Whether the names of its files have different times of a start: it may be more than one checkpoint."""
+        return len(_starts([path for path, _ in self.state])) > 1
+
 
 def candidates(glob: Glob, unreadable: Optional[Callable[[str, OSError], None]] = None) -> List[Candidate]:
     """All candidates, lowest step first. Empty ones and those that change during the scan are left out.
@@ -178,8 +183,12 @@ def elsewhere(candidate: Candidate, before: State) -> FrozenSet[str]:
 
 def _other_start(new: Sequence[str], old: Sequence[str]) -> bool:
     """Whether the names of all files have the time of a start, and no file of the one list has that of one of the other."""
-    times = [{found[0] if found else "" for found in map(_START.search, paths)} for paths in (new, old)]
-    return times[0].isdisjoint(times[1]) and "" not in times[0] | times[1]
+    of_new, of_old = _starts(new), _starts(old)
+    return of_new.isdisjoint(of_old) and "" not in of_new | of_old
+
+
+def _starts(paths: Sequence[str]) -> FrozenSet[str]:
+    return frozenset(found[0] if found else "" for found in map(_START.search, paths))
 
 
 def _is_log(name: str) -> bool:
