@@ -1,5 +1,6 @@
 """What a checkpoint of several files is called."""
 
+import shlex
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -51,3 +52,25 @@ def test_a_number_that_does_not_grow_is_not_called_a_step(saved: list[tuple[int,
     kept = [{**one, "attempt": attempt, "step": step, "name": f"train/prev{number}.ckpt"} for attempt, step, number in saved]
     hint = "  their names have a number; if it is the step: --checkpoint 'train/prev{step}.ckpt'"
     assert (hint in show._checkpoints({**DETAIL, "checkpoints": kept}, 1100.0, 100)) is is_told
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("out/Problem_2026-11-27-16.53.31_29248_generation{}.pickle", "out/Problem_*_generation{step}.pickle"),  # EvoTorch
+        ("outputs/2026-11-27/16-56-29/model_{}.pt", "outputs/*/*/model_{step}.pt"),  # Hydra
+        ("runs/20261127-165629/step{}/model.h5", "runs/*/step{step}/model.h5"),
+        ("logs/version_3/net{}.ckpt", "logs/version_*/net{step}.ckpt"),
+        ("out/20261127_165629_{}.h5", "out/*_{step}.h5"),
+        ("out/resnet50-{}.pt", "out/resnet50-{step}.pt"),
+        ("out/v1.10.2/net{}.pt", "out/v1.10.2/net{step}.pt"),
+    ],
+)
+def test_the_pattern_for_a_step_matches_what_the_next_start_saves(name: str, pattern: str) -> None:
+    """The time and the process id of the first start stood in it: nothing that a restart saved matched."""
+    (one,) = DETAIL["checkpoints"]
+    kept = [{**one, "attempt": 1, "step": None, "name": name.format(number)} for number in (7, 8)]
+    shown = show._checkpoints({**DETAIL, "checkpoints": kept}, 1100.0, 200)
+    hint = f"  their names have a number; if it is the step: --checkpoint {shlex.quote(pattern)}"
+    assert hint in shown
+    assert Glob(pattern, "/").step(name.format(8)) == 8

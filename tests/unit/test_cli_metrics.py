@@ -83,6 +83,22 @@ def test_a_setting_that_each_attempt_prints_is_not_suggested(
     assert "loss_weight" not in capsys.readouterr().err
 
 
+def test_a_value_that_was_another_each_of_three_times_is_no_setting(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EvoTorch: other values of its blocks were read, and nothing was said of these."""
+    blocks = "".join(f"         iter : {n}00\n    mean_eval : 9.{n}5\npop_best_eval : 7.{n}25\n\n" for n in (1, 2, 3))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(blocks.encode())))
+    assert run(["metrics", "try", "-"]) == 0
+    advice = capsys.readouterr().err.splitlines()[1]
+    before, _, pattern = advice.partition(" --pattern ")
+    assert before == "to also read line 3 and those like it: tm metrics try FILE"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(blocks.encode())))
+    assert run(["metrics", "try", "-", "--json", "--pattern", *shlex.split(pattern)]) == 0
+    read = [(one["name"], one["first_step"], one["last"]) for one in json.loads(capsys.readouterr().out)["metrics"]]
+    assert sorted(read) == [("mean_eval", 100, 9.35), ("pop_best_eval", 100, 7.325)]
+
+
 def test_standard_input_a_pattern_and_json(log: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LOG.encode())))
     assert run(["metrics", "try", "-", "--json", "--only", "--pattern", r"(?P<workers>\d+) workers, ratio (?P<ratio>\S+)"]) == 0

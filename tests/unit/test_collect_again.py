@@ -37,6 +37,32 @@ def test_the_same_step_in_a_new_directory_is_a_checkpoint_of_its_own(tmp_path: P
     assert again.scan(lambda _: 7, True, frozenset()) == []
 
 
+def test_the_same_step_with_the_time_of_another_start_in_its_name_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    """EvoTorch: the files of two starts became one checkpoint, and those of later steps, of one file, were never stored."""
+    pattern, out = "out/Problem_*_generation{step}.json", tmp_path / "work" / "out"
+    first = write(out / "Problem_2026-11-27-17.00.03_2199_generation000010.json", '{"step": 10}')
+    os.utime(first, (1, 1))
+    again = collector(launch(tmp_path, checkpoint_path=pattern, attempt=2))
+    names = [f"Problem_2026-11-27-17.00.20_2567_generation0000{step}.json" for step in (10, 20)]
+    staged = []
+    for name in names:
+        write(out / name, f'{{"name": "{name}"}}')
+        staged += again.scan(lambda _: 7, True, frozenset()) + again.scan(lambda _: 7, True, frozenset())
+    again.observations.finished = True
+    staged += again.scan(lambda _: 7, False, frozenset())
+    assert [(one["name"], one["files"]) for one in staged] == [(f"out/{name}", 1) for name in names]
+
+
+def test_files_of_one_time_are_one_checkpoint_though_one_of_them_was_there(tmp_path: Path) -> None:
+    out = tmp_path / "work" / "out"
+    write(out / "net_2026-11-27-17.00.03_rank0_10.json", '{"step": 10}')
+    made = collector(launch(tmp_path, checkpoint_path="out/net_*_{step}.json", attempt=2))
+    write(out / "net_2026-11-27-17.00.03_rank1_10.json", '{"step": 10}')
+    made.observations.finished = True
+    staged = made.scan(lambda _: 7, True, frozenset()) + made.scan(lambda _: 7, False, frozenset())
+    assert [(one["name"], one["files"]) for one in staged] == [("out/net_2026-11-27-17.00.03_rank*_10.json", 2)]
+
+
 def test_ranks_that_save_into_directories_of_their_own_save_one_checkpoint(tmp_path: Path) -> None:
     for rank in (0, 1):
         write(tmp_path / "work" / f"rank{rank}" / "step_12.json", '{"step": 12}')
@@ -57,3 +83,18 @@ def test_a_file_beside_the_others_of_a_step_is_no_checkpoint_of_its_own(tmp_path
     made.observations.finished = True
     staged += made.scan(lambda _: 7, False, frozenset())
     assert [one["files"] for one in staged] == [3]
+
+
+def test_what_two_earlier_starts_left_of_a_step_does_not_say_how_many_files_a_checkpoint_has(tmp_path: Path) -> None:
+    out = tmp_path / "work" / "out"
+    for start in ("2026-11-27-17.00.03_2199", "2026-11-27-17.00.20_2567"):
+        os.utime(write(out / f"Problem_{start}_generation000010.json", '{"step": 10}'), (1, 1))
+    again = collector(launch(tmp_path, checkpoint_path="out/Problem_*_generation{step}.json", attempt=3))
+    names = [f"Problem_2026-11-27-17.01.40_3001_generation0000{step}.json" for step in (10, 20)]
+    staged = []
+    for name in names:
+        write(out / name, f'{{"name": "{name}"}}')
+        staged += again.scan(lambda _: 7, True, frozenset()) + again.scan(lambda _: 7, True, frozenset())
+    again.observations.finished = True
+    staged += again.scan(lambda _: 7, False, frozenset())
+    assert [(one["name"], one["files"]) for one in staged] == [(f"out/{name}", 1) for name in names]

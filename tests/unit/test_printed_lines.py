@@ -208,3 +208,20 @@ def test_a_table_of_progress_needs_no_header() -> None:
     for other in (b"820 (91.11%)  functions", b"820 (12.00%)  33 ms", b"810 (90.00%)  33 ms", b"800 (88.89%)  33 ms"):
         parser = Parser()
         assert [parser.parse(rows[0]), parser.parse(other)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        (  # Kornia: of each, the value of the batch and the mean
+            "[2026-11-27 16:56:36,801][train][INFO] - Test: 0/2 LOSSES: 2.37 2.37  TOP1: 12.50 12.50  TOP5: 43.75 43.75",
+            {"test_LOSSES": 2.37, "test_TOP1": 12.5, "test_TOP5": 43.75},
+        ),
+        ("Test: loss: 2.37 2.35  betas: 0.9 0.999  stop1: 0.5 0.5", {"test_loss": 2.37}),  # two numbers of another name: a list
+        ("Sampling with temperature: 0.7 0.7  top_p: 0.9 0.9  top_k: 0.5 0.5", None),
+    ],
+)
+def test_top_1_and_top_5_are_accuracies(line: str, values: dict[str, float] | None) -> None:
+    """Where two numbers follow, only the name of something measured says that they are no list."""
+    found = Parser().parse(line.encode())
+    assert (found and found[1]) == values

@@ -16,6 +16,9 @@ from trainmaster.wire.messages import PointerEntry
 State = Tuple[Tuple[str, Signature], ...]
 Shape = FrozenSet[Tuple[str, int]]
 _DIGITS = re.compile(r"\d+")
+_START = re.compile(  # when the run of a program began, in the names of its files: a date, and the time to the second
+    r"(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_.T ]{0,2}[0-2]\d[-_.:]?[0-5]\d[-_.:]?[0-5]\d"
+)
 _NO_LETTERS = re.compile(r"[^a-z]+")
 
 
@@ -68,6 +71,11 @@ class Candidate(NamedTuple):
             counts[name] = counts.get(name, 0) + 1
             shape.add((name, counts[name]))
         return frozenset(shape)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the names of its files have different times of a start: it may be more than one checkpoint."""
+        return len(_starts([path for path, _ in self.state])) > 1
 
 
 def candidates(glob: Glob, unreadable: Optional[Callable[[str, OSError], None]] = None) -> List[Candidate]:
@@ -159,16 +167,28 @@ def excluding(glob: Glob, candidate: Candidate, without: FrozenSet[str]) -> Opti
 
 
 def elsewhere(candidate: Candidate, before: State) -> FrozenSet[str]:
-    """The matches of an earlier checkpoint of this step, if what is new lies in other directories; else empty.
+    """The matches of an earlier checkpoint of this step, if what is new is of another start of the program; else empty.
 
-    StyleGAN counts from 0 after a restart, and saves into a new directory: `00001-run/snapshot-000012.pkl`.
+    Then it lies in other directories, or its names have the time of another start. StyleGAN counts from 0 after a restart, and
+    saves into a new directory: `00001-run/snapshot-000012.pkl`. EvoTorch: `Problem_2026-11-27-16.53.31_29_generation12.pickle`.
     """
-    new = [path for path, _ in candidate.state if path not in dict(before)]
-    old = [path for path, _ in before]
-    apart = set(before) <= set(candidate.state) and {os.path.dirname(one) for one in new}.isdisjoint(map(os.path.dirname, old))
-    if not new or not apart or not _names(new) >= _names(old):  # or a file beside them: the checkpoint is all of them
+    known = dict(before)
+    new, old = [path for path, _ in candidate.state if path not in known], [path for path, _ in before]
+    apart = {os.path.dirname(one) for one in new}.isdisjoint(map(os.path.dirname, old)) or _other_start(new, old)
+    unchanged = set(before) <= set(candidate.state)
+    if not new or not apart or not unchanged or not _names(new) >= _names(old):  # or a file beside them: all are the checkpoint
         return frozenset()
     return frozenset(root for root in candidate.roots if any(path == root or path.startswith(f"{root}/") for path in old))
+
+
+def _other_start(new: Sequence[str], old: Sequence[str]) -> bool:
+    """Whether the names of all files have the time of a start, and no file of the one list has that of one of the other."""
+    of_new, of_old = _starts(new), _starts(old)
+    return of_new.isdisjoint(of_old) and "" not in of_new | of_old
+
+
+def _starts(paths: Sequence[str]) -> FrozenSet[str]:
+    return frozenset(found[0] if found else "" for found in map(_START.search, paths))
 
 
 def _is_log(name: str) -> bool:

@@ -124,12 +124,12 @@ class Observations:
         known = self._known.setdefault(candidate.key, _Known())
         known.committed = known.before = candidate.state
         if candidate.many:
-            self._shape = candidate.shape
+            self._shape = None if candidate.mixed else candidate.shape
 
     def complete_from_before(self, candidate: Candidate) -> None:
         """It was complete before this attempt began, but is not in the store."""
         self._look(candidate, Writers(True, frozenset(), True), False).closed = True
-        self._shape = candidate.shape if candidate.many else None
+        self._shape = candidate.shape if candidate.many and not candidate.mixed else None
 
     def not_proven(self, candidate: Candidate, torn: bool) -> None:
         """A copy of it was examined, and is torn, or at least not proven to be complete."""

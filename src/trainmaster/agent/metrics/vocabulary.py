@@ -47,6 +47,7 @@ _SETTINGS = words(
     " baseline goal desired init initial limit bound penalty reduction improved"
 )
 _KINDS = words("fn func function")  # loss_function: a setting; value function loss: measured
+_TOP_MAX = 12  # characters: `valid_top10`
 _MEANS = words("mean average avg")
 _COUNT_MAX = 1e15
 _RATES = ("lr", "learning_rate", "learningrate")
@@ -71,6 +72,8 @@ def _tokens(name: str) -> list[str]:
 def measured(name: str) -> bool:
     """Whether the name says that its value was measured: a loss, an accuracy, a reward; not a weight or a target of one."""
     said = _tokens(name)
+    if said[-1:] == ["top"] and name[-1:].isdigit() and len(name) <= _TOP_MAX:
+        return True  # `top5`: an accuracy
     if not name[1:].islower():
         said += [piece.lower() for piece in _CAMEL.findall(name)]  # CrossEntropyLoss
     if _MEASURED.isdisjoint(said) or said == ["learn", "rate"]:

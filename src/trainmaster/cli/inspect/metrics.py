@@ -120,7 +120,7 @@ class _Trial:
     def may_measure(self, unread: dict[str, Any]) -> bool:
         """Whether a line may say something that was measured. A setting is printed once, or again with the same value."""
         texts = [unread["text"], *self._later[_shape(unread["text"])]]
-        setting = len(texts) == 1 or len({*texts}) < len(texts) or (len(texts) <= _LATER_MAX and _SETTING.fullmatch(texts[0]))
+        setting = len(texts) == 1 or len({*texts}) < len(texts) or (len(texts) < _LATER_MAX and _SETTING.fullmatch(texts[0]))
         return not setting or self.lines <= _FEW or _is_named(unread)
 
     def metrics(self) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import io
 import math
+import os
 import re
 import shlex
 import textwrap
@@ -27,6 +28,11 @@ Series = tuple[str | None, list[tuple[float, float]], dict[str, Any] | None]  # 
 _WIDTH, _WIDTH_MIN = 80, 40
 _CHECKPOINTS = 5
 _NUMBERED_MIN = 2  # names of checkpoints that differ in a number only: it may be the step
+_ANEW = re.compile(  # a part of a path that has another name at each start: by a count, the date, or the time
+    r"\A(?:version|run|exp|trial|try|train)[-_]?\d+\Z|(?<!\d)(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d|(?<!\d)\d\d([-.:_])\d\d\1\d\d(?!\d)",
+    re.IGNORECASE,
+)
+_NUMBERS = re.compile(r"\d+(?:[-_.: ]+\d+)*")
 _CORRUPT = "CORRUPT: used only if no other is good"
 _CHECKPOINT_WIDTH = 45  # columns of a checkpoint's line without its name
 _ARTIFACTS = 8
@@ -295,7 +301,13 @@ def _with_step(kept: list[dict[str, Any]]) -> str:
     changed = [at for at, column in enumerate(zip(*pieces, strict=True)) if len(set(column)) > 1]
     if len(changed) > 1 or not _grow(numbered, [int(one[changed[0]]) for one in pieces]):
         return ""
-    return "".join("{step}" if at in changed else part for at, part in enumerate(pieces[0]))
+    return _for_each_start("".join("{step}" if at in changed else part for at, part in enumerate(pieces[0])))
+
+
+def _for_each_start(pattern: str) -> str:
+    """The pattern with `*` for numbers that are others at the next start: the time in a name, and the process id beside it."""
+    stem, suffix = os.path.splitext(pattern)
+    return "/".join(_NUMBERS.sub("*", part) if _ANEW.search(part) else part for part in stem.split("/")) + suffix
 
 
 def _grow(kept: list[dict[str, Any]], numbers: list[int]) -> bool:
