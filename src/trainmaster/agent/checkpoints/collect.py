@@ -102,7 +102,7 @@ class Collector:
         writers = Writers(running, open_files, complete)
         exist = {candidate.key for candidate in found} | self.matches.unreadable
         self.unstored.gone(exist)
-        self.observations.begin_scan(glob, found, exist)
+        found = self.observations.begin_scan(glob, found, exist)
         for candidate in found:
             evidence = self.observations.evidence(glob, candidate, candidate is found[-1], writers)
             if evidence is not None:
