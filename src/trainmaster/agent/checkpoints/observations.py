@@ -22,8 +22,9 @@ renamed when it is complete, however long the program pauses before that. The ma
 next attempt.
 
 A program may keep the newest under the lowest number, and rename the others at each save: `checkpoint1.pt` to `checkpoint2.pt`
-(DeepChem). What was under another number of the same name shows it. From then on the numbers are no steps, and what is in the
-store under another number is not stored again.
+(DeepChem). What was under another number of the same name shows it. Or it leaves a number as it is, `ckpt_0.pt`, while its
+steps go on. From then on the numbers are no steps, also in the next attempt, and what is in the store under another number is
+not stored again. But if the pattern says `{step}`, or a restart passes the number to the program, it stays.
 
 After all ranks have succeeded, and no process of theirs had to be killed, nothing writes any more: every candidate is
 complete, except for what a role or a command beside them had open when it was told to end. If they were stopped, and all
@@ -96,17 +97,21 @@ class _Known:
         self.unproven: Optional[State] = None  # the format gave no proof: not tried again until it changes
         self.torn: Optional[State] = None  # proven torn: not complete until it changes
         self.grown: Set[str] = set()  # files that became longer between two scans
+        self.output_at: Optional[int] = None  # the step of the output when it was last saved
+        self.rises = 0  # how often that was higher than at the save before
 
 
 class Observations:
     """Of all candidates, by key. In each scan, call `begin_scan`, and then `evidence` for each candidate."""
 
-    def __init__(self, work: str) -> None:
+    def __init__(self, work: str, takes_numbers: bool = False) -> None:
+        """`takes_numbers`: a restart passes the number of a checkpoint's name to the program."""
         self._work = work
+        self._takes_numbers = takes_numbers
         self._known: Dict[str, _Known] = {}
         self._shape: Optional[Shape] = None  # of the last complete checkpoint with several files
         self._renames: Optional[Renames] = None
-        self._shifts = False  # whether the program renames its checkpoints from number to number
+        self._unnumbered = False  # the numbers of names are no steps
         self.abandoned = Abandoned()  # told before each scan
         self.finished = False  # all ranks exited 0 and none of their processes is left: nothing writes any more
         self.stopped = False  # because they were told to end: what they had begun before may be unfinished
@@ -160,13 +165,29 @@ class Observations:
         for directory in {os.path.dirname(os.path.join(glob.root, root)) for each in found for root in each.roots}:
             self._renames.watch(directory)
         self._learn_temporary(glob, found, self._renames.shortened)
-        if not glob.has_step:
-            self._take_shifted(glob, found)
+        self._take_shifted(glob, found)
         for key, known in [(key, known) for key, known in self._known.items() if key not in exist]:
             if known.sighting is not None:
                 self._replaced(known, known.sighting)
                 del self._known[key]
-        return sorted((one._replace(step=None) for one in found), key=lambda one: one.order) if self._shifts else found
+        return sorted((one._replace(step=None) for one in found), key=lambda one: one.order) if self._unnumbered else found
+
+    def numbers_are_no_steps(self, glob: Glob) -> None:
+        """The numbers of names are no steps, unless the user or the program says so."""
+        self._unnumbered = not (glob.has_step or self._takes_numbers)
+
+    def numbered(self, glob: Glob, candidate: Candidate, output_at: Optional[int]) -> Candidate:
+        """The candidate, which was saved at this step of the output: without a step if its number stays the same."""
+        known = self._known.setdefault(candidate.key, _Known())
+        if output_at is not None:
+            known.rises += known.output_at is not None and output_at > known.output_at
+            known.output_at = output_at
+        if known.rises > 1 and not self._unnumbered:
+            from trainmaster.agent.files.path_steps import named_in_words  # noqa: PLC0415  # loaded with the glob
+
+            if not named_in_words(candidate.key):
+                self.numbers_are_no_steps(glob)
+        return candidate._replace(step=None) if self._unnumbered else candidate
 
     def _take_shifted(self, glob: Glob, found: List[Candidate]) -> None:
         """Of matches that were renamed from number to number: that they are, and that what is in the store still is."""
@@ -181,8 +202,9 @@ class Observations:
             key, stored = before.get(_signatures(one.state), (one.key, False))
             if key == one.key or _DIGITS.sub("#", key) != _DIGITS.sub("#", one.key):
                 continue
-            self._shifts = self._shifts or (one.step is not None and glob.step(key) not in (None, one.step))
-            if self._shifts and stored:
+            if one.step is not None and glob.step(key) not in (None, one.step):
+                self.numbers_are_no_steps(glob)
+            if self._unnumbered and stored:
                 self.commit(one)
 
     def _learn_temporary(self, glob: Glob, found: List[Candidate], shortened: Dict[str, str]) -> None:
