@@ -153,9 +153,10 @@ def _written(step: Optional[int], texts: Sequence[str]) -> str:
 
 
 def again(glob: Glob, candidate: Candidate) -> Optional[Candidate]:
-    """Scan the same candidate again."""
+    """Scan the same candidate again. Its step is unknown if it was: its number may be none."""
     if not glob.has_step:
-        return _candidate(glob, candidate.key, list(candidate.roots))
+        now = _candidate(glob, candidate.key, list(candidate.roots))
+        return now if now is None or candidate.step is not None else now._replace(step=None)
     now = next((now for now in candidates(glob) if now.key == candidate.key), None)
     return now if now is None or not candidate.without else excluding(glob, now, candidate.without)
 

@@ -39,7 +39,7 @@ class Collector:
         self._launch = launch
         self.unstored = Unstored(launch)
         self.matches = Matches(launch, self.unstored.waits)
-        self.observations = Observations(launch["work"])
+        self.observations = Observations(launch["work"], "{step}" in (launch["resume_arguments"] or ""))
         self._left: Optional[UnstoredCheckpoint] = None  # complete when this attempt began, and not in the store
         self._refused: Optional[State] = None  # of the last one that was complete and could not be stored
         self._counter = 0
@@ -67,7 +67,8 @@ class Collector:
                 self.matches.was_there(candidate)
         if self.matches.glob is not None:
             self.matches.learn_pointers(self.matches.glob)
-            self.matches.learn_temporary(self.matches.glob)
+            if self.matches.learn_stored(self.matches.glob):
+                self.observations.numbers_are_no_steps(self.matches.glob)
 
     def _is_left(self, candidate: Candidate) -> bool:
         """Whether it is what an earlier attempt saved and could not store."""
@@ -102,7 +103,7 @@ class Collector:
         writers = Writers(running, open_files, complete)
         exist = {candidate.key for candidate in found} | self.matches.unreadable
         self.unstored.gone(exist)
-        self.observations.begin_scan(glob, found, exist)
+        found = self.observations.begin_scan(glob, found, exist)
         for candidate in found:
             evidence = self.observations.evidence(glob, candidate, candidate is found[-1], writers)
             if evidence is not None:
@@ -134,6 +135,7 @@ class Collector:
         from trainmaster.agent.files import stage  # noqa: PLC0415  # hashing: only where there is something to stage
         from trainmaster.agent.files.globs import links_below  # noqa: PLC0415  # loaded with the glob
 
+        candidate = self.observations.numbered(glob, candidate, step_at(candidate.written_s))
         check = completeness.CompletenessCheck(glob, candidate, evidence == "format")
         work = self._launch["work"]
         step = self._step_of(candidate, step_at)

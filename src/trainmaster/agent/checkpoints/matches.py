@@ -73,19 +73,27 @@ class Matches:
 
         self._pointers.update((one.path, one) for one in pointers(glob, glob.expand()))
 
-    def learn_temporary(self, glob: Glob) -> None:
-        """Take the ends of unfinished names from the job's checkpoints on record: this attempt's first save may pause, too."""
+    def learn_stored(self, glob: Glob) -> bool:
+        """Take the ends of unfinished names from the job's checkpoints on record: this attempt's first save may pause, too.
+
+        Returns whether numbers of names are known to be no steps: one on record has a number, and another step.
+        """
         from trainmaster.agent.files.fast_json import read_json  # noqa: PLC0415  # only for a restart
 
+        unnumbered = False
         for point in self._launch["resume"]:
-            if os.path.dirname(point["root"]) != self._launch["checkpoint_store"]:
-                continue  # of another job, which may have run another program
             try:
-                found = read_json(os.path.join(point["root"], "n0", MANIFEST)).get("temporary", [])
-            except (OSError, ValueError, AttributeError):
-                continue  # not in this node's cache, or damaged: the ends are learned again
-            for suffix in found:
+                manifest = read_json(os.path.join(point["root"], "n0", MANIFEST))
+                root = min(manifest["directories"] or [one["path"] for one in manifest["files"]], key=len)
+                unnumbered = unnumbered or (manifest["approximate"] and glob.step(root) is not None)
+                # Of another job, which may have run another program, the ends are not taken.
+                own = os.path.dirname(point["root"]) == self._launch["checkpoint_store"]
+                ends = manifest.get("temporary", []) if own else []
+            except (OSError, ValueError, AttributeError, KeyError, TypeError):
+                continue  # not in this node's cache, or damaged: it is learned again
+            for suffix in ends:
                 glob.learn_temporary(suffix)
+        return unnumbered
 
     def pointers_to(self, glob: Glob, root: str) -> Dict[str, PointerEntry]:
         """Those of the pointers that are beside the match `root`, made to name it."""

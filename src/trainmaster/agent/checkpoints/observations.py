@@ -21,6 +21,11 @@ If the program renamed a match `step20-tmp` to the match `step20`, what ends in 
 renamed when it is complete, however long the program pauses before that. The manifests of later checkpoints say so, for the
 next attempt.
 
+A program may keep the newest under the lowest number, and rename the others at each save: `checkpoint1.pt` to `checkpoint2.pt`
+(DeepChem). What was under another number of the same name shows it. Or it leaves a number as it is, `ckpt_0.pt`, while its
+steps go on. From then on the numbers are no steps, also in the next attempt, and what is in the store under another number is
+not stored again. But if the pattern says `{step}`, or a restart passes the number to the program, it stays.
+
 After all ranks have succeeded, and no process of theirs had to be killed, nothing writes any more: every candidate is
 complete, except for what a role or a command beside them had open when it was told to end. If they were stopped, and all
 exited 0 in the grace period, this is so except for what was open when they were told to, and for several files of which
@@ -33,22 +38,24 @@ copy, but it never produces a wrong checkpoint.
 from __future__ import annotations
 
 import os
+import re
 import time
 
 from trainmaster.agent.processes.abandoned import Abandoned
 
 TYPE_CHECKING = False  # importing `typing` is too slow before the ranks are started
 if TYPE_CHECKING:
-    from typing import AbstractSet, Dict, List, Optional, Set, Tuple
+    from typing import AbstractSet, Dict, FrozenSet, List, Optional, Set, Tuple
 
     from trainmaster.agent.checkpoints.candidate_files import Candidate, Shape, State
     from trainmaster.agent.checkpoints.rename_events import Renames
-    from trainmaster.agent.files.globs import Glob
+    from trainmaster.agent.files.globs import Glob, Signature
 
 QUIET_S = 0.5  # between two scans that prove a file finished
 _LACKING_QUIET_S = 20.0  # if names of the previous checkpoint are missing, or may be
 _MARKS = ("-", "_", ".", "~", "#")  # an end of a name begins with one
 _NEWEST = ("best", "final", "last", "latest", "newest")  # the end of a whole checkpoint until there is a newer one
+_DIGITS = re.compile(r"\d+")
 _FRESH_NS = 20_000_000  # a modification this recent may have the same time stamp as the next one
 
 
@@ -90,16 +97,21 @@ class _Known:
         self.unproven: Optional[State] = None  # the format gave no proof: not tried again until it changes
         self.torn: Optional[State] = None  # proven torn: not complete until it changes
         self.grown: Set[str] = set()  # files that became longer between two scans
+        self.output_at: Optional[int] = None  # the step of the output when it was last saved
+        self.rises = 0  # how often that was higher than at the save before
 
 
 class Observations:
     """Of all candidates, by key. In each scan, call `begin_scan`, and then `evidence` for each candidate."""
 
-    def __init__(self, work: str) -> None:
+    def __init__(self, work: str, takes_numbers: bool = False) -> None:
+        """`takes_numbers`: a restart passes the number of a checkpoint's name to the program."""
         self._work = work
+        self._takes_numbers = takes_numbers
         self._known: Dict[str, _Known] = {}
         self._shape: Optional[Shape] = None  # of the last complete checkpoint with several files
         self._renames: Optional[Renames] = None
+        self._unnumbered = False  # the numbers of names are no steps
         self.abandoned = Abandoned()  # told before each scan
         self.finished = False  # all ranks exited 0 and none of their processes is left: nothing writes any more
         self.stopped = False  # because they were told to end: what they had begun before may be unfinished
@@ -139,8 +151,11 @@ class Observations:
         else:
             known.unproven = candidate.state
 
-    def begin_scan(self, glob: Glob, found: List[Candidate], exist: AbstractSet[str]) -> None:
-        """Take the renames since the last scan, and forget candidates whose key is not in `exist`."""
+    def begin_scan(self, glob: Glob, found: List[Candidate], exist: AbstractSet[str]) -> List[Candidate]:
+        """Take the renames since the last scan, and forget candidates whose key is not in `exist`.
+
+        Returns the candidates: without steps and oldest first if their numbers are no steps.
+        """
         if self._renames is None:
             from trainmaster.agent.checkpoints.rename_events import Renames  # noqa: PLC0415  # ctypes: slow to import
 
@@ -150,10 +165,47 @@ class Observations:
         for directory in {os.path.dirname(os.path.join(glob.root, root)) for each in found for root in each.roots}:
             self._renames.watch(directory)
         self._learn_temporary(glob, found, self._renames.shortened)
+        self._take_shifted(glob, found)
         for key, known in [(key, known) for key, known in self._known.items() if key not in exist]:
             if known.sighting is not None:
                 self._replaced(known, known.sighting)
                 del self._known[key]
+        return sorted((one._replace(step=None) for one in found), key=lambda one: one.order) if self._unnumbered else found
+
+    def numbers_are_no_steps(self, glob: Glob) -> None:
+        """The numbers of names are no steps, unless the user or the program says so."""
+        self._unnumbered = not (glob.has_step or self._takes_numbers)
+
+    def numbered(self, glob: Glob, candidate: Candidate, output_at: Optional[int]) -> Candidate:
+        """The candidate, which was saved at this step of the output: without a step if its number stays the same."""
+        known = self._known.setdefault(candidate.key, _Known())
+        if output_at is not None:
+            known.rises += known.output_at is not None and output_at > known.output_at
+            known.output_at = output_at
+        if known.rises > 1 and not self._unnumbered:
+            from trainmaster.agent.files.path_steps import named_in_words  # noqa: PLC0415  # loaded with the glob
+
+            if not named_in_words(candidate.key):
+                self.numbers_are_no_steps(glob)
+        return candidate._replace(step=None) if self._unnumbered else candidate
+
+    def _take_shifted(self, glob: Glob, found: List[Candidate]) -> None:
+        """Of matches that were renamed from number to number: that they are, and that what is in the store still is."""
+        states = {one.key: one.state for one in found}
+        before = {
+            _signatures(state): (key, state is known.committed)
+            for key, known in self._known.items()
+            for state in (known.sighting.state if known.sighting is not None else None, known.committed)
+            if state is not None and state != states.get(key)
+        }
+        for one in found:
+            key, stored = before.get(_signatures(one.state), (one.key, False))
+            if key == one.key or _DIGITS.sub("#", key) != _DIGITS.sub("#", one.key):
+                continue
+            if one.step is not None and glob.step(key) not in (None, one.step):
+                self.numbers_are_no_steps(glob)
+            if self._unnumbered and stored:
+                self.commit(one)
 
     def _learn_temporary(self, glob: Glob, found: List[Candidate], shortened: Dict[str, str]) -> None:
         """Of matches that were renamed: what is no candidate until it is renamed too."""
@@ -271,6 +323,10 @@ class Observations:
             return all(plausible(os.path.join(self._work, path), moving) for path, _ in candidate.state)
         except OSError:
             return False
+
+
+def _signatures(state: State) -> FrozenSet[Signature]:
+    return frozenset(signed for _, signed in state)
 
 
 def _pointed(glob: Glob, candidate: Candidate) -> bool:

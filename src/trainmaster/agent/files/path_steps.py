@@ -48,6 +48,11 @@ def step_of(parts: Sequence[str], matched: Sequence[bool]) -> Optional[int]:
     return None
 
 
+def named_in_words(path: str) -> bool:
+    """Whether a word for steps or epochs stands beside a number in the last parts of a path, and not one for a checkpoint."""
+    return any(form.search(part) for part in path.split("/")[-_PARTS_MAX:] for form in _BESIDE)
+
+
 def _of_several(numbers: Sequence[str]) -> str:
     """The step among the numbers after a word for a checkpoint: the last one, as in fairseq's `checkpoint_2_500`.
 

@@ -7,7 +7,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Tuple
+    from typing import Dict, Optional, Set, Tuple
 
 _BAR = re.compile(r"(\d{1,3})%\|[^|]{0,400}\| {0,2}([\d.]{1,15}[kMGT]?)/([\d.]{1,15}[kMGT]?) {0,2}\[([^]\n]{0,2000})(\]?)")
 _RATE = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:[a-z]{1,12}/s|s/[a-z]{1,12})(?:, |$)", re.IGNORECASE)
@@ -29,6 +29,51 @@ class Bar:
         self.after = after
 
 
+class _Sets:
+    """How often the values of a bar were set between its moves: equally often for each position.
+
+    A state that is drawn again with the same values is a step with the same loss, or the same step: a bar is also drawn again
+    when a line is printed above it. Which of the two it is shows when the bar moves on.
+    """
+
+    def __init__(self) -> None:
+        self._equal: Set[bool] = set()  # whether drawing the same values again was a step: what was seen so far
+        self.begin()
+
+    def begin(self) -> None:
+        """The bar begins again."""
+        self._move = self._per_move = 0  # the last move, and how often values were set before it
+        self._changes = self._draws = 0  # since then
+
+    def moved(self, by: int) -> None:
+        """The bar has moved on."""
+        count = self._count()
+        if self._changes != self._draws:
+            if self._changes and self._changes % by == 0:
+                count = self._changes
+                self._equal.add(False)
+            elif self._draws % by == 0:
+                count = self._draws
+                self._equal.add(True)
+        self._move, self._per_move = by, max(1, count)
+        self._changes = self._draws = 0
+
+    def draw(self, changed: bool, moved: bool) -> None:
+        """The bar was drawn, with other values or the same, at another position or the same."""
+        self._changes += changed
+        self._draws += changed or not moved
+
+    def part(self) -> Optional[int]:
+        """How far beyond the position of the bar its values are. None if that is not known."""
+        if not self._move or (self._changes != self._draws and len(self._equal) != 1):
+            return None
+        part = math.ceil(self._count() * self._move / self._per_move)
+        return part if 0 < part <= self._move else None
+
+    def _count(self) -> int:
+        return self._draws if self._equal == {True} else self._changes
+
+
 class Positions:
     """Of which position the values in a bar are.
 
@@ -40,8 +85,7 @@ class Positions:
 
     def __init__(self) -> None:
         self._total = self._at = self._begun = -1
-        self._move = self._per_move = 0  # the last move, and how often values changed before it
-        self._changes = 0  # since then
+        self._sets = _Sets()
         self._ahead: Optional[bool] = None  # whether values are drawn before the move; None: no values yet
         self._values = ""  # as text, in which NaN equals itself
         self._given: Optional[int] = None
@@ -63,21 +107,22 @@ class Positions:
         shown = repr(values)
         if bar.total != self._total or bar.at < self._at:
             self._total, self._begun = bar.total, bar.at
-            self._move = self._per_move = self._changes = 0
+            self._sets.begin()
             self._ahead = False if values else None
             self._at, self._values, self._given = bar.at, shown, bar.at
             return bar.at
         changed = shown != self._values
         if self._ahead is None and any(value != 0.0 and math.isfinite(value) for value in values.values()):
             self._ahead = bar.at == self._begun
-        if bar.at != self._at:
-            self._move, self._per_move, self._changes = bar.at - self._at, max(1, self._changes), 0
+        moved = bar.at - self._at
+        if moved:
+            self._sets.moved(moved)
             self._given = bar.at
         self._at, self._values = bar.at, shown
+        self._sets.draw(changed, bool(moved))
         if self._ahead and changed:
-            self._changes += 1
-            part = math.ceil(self._changes * self._move / self._per_move) if self._move else 0
-            self._given = min(bar.at + part, bar.total) if 0 < part <= self._move else None
+            part = self._sets.part()
+            self._given = None if part is None else min(bar.at + part, bar.total)
         return self._given
 
 
