@@ -19,6 +19,7 @@ def test_a_job_of_a_moment_is_one_request(tmp_path: Path) -> None:
         assert server.tokens == {"Bearer abc"}
         started, ended = server.reports(KEY)
     environment = record["environment"]
+    assert 0.0 <= started.pop("ago_s") < 60.0
     assert started == {"kind": "started", "n": 1, "restored": None, "step": None, "bad": [], "environment": environment}
     assert {**ended, "home": ""} == {**record, "n": 2}  # the home is of the file alone
 
