@@ -217,16 +217,15 @@ def main() -> None:
     report = common.Report("scheduling_speed", "How long a decision takes", options)
     gc.disable()
     quick = options.quick
-    sizes = [(100, 1000, 15.0)] if quick else [(1000, 10_000, 15.0), (10_000, 100_000, 150.0)]
+    sizes = [(100, 1000, (12.0, 150.0))] if quick else [(1000, 10_000, (12.0, 150.0)), (10_000, 100_000, (130.0, 2000.0))]
     rows, goals = [], []
-    for nodes, pending, limit_ms in sizes:
+    for nodes, pending, limits_ms in sizes:
         for distinct in (False, True):
             samples = cold(nodes, pending, options.n if nodes <= 1000 else max(3, options.n // 5), distinct)
             what = f"{pending:,} pending × {nodes:,} nodes" + (", all requests distinct" if distinct else "")
-            report.keep(f"cold {what}", samples)
-            rows.append([f"cold, {what}", common.ms(common.median(samples)), common.ms(max(samples))])
-            if not distinct:
-                goals.append((f"cold cycle, {what}", common.median(samples), limit_ms / 1000))
+            report.keep(what, samples)
+            rows.append([what, common.ms(common.median(samples)), common.ms(max(samples))])
+            goals.append((what, common.median(samples), limits_ms[distinct] / 1000))
     found, never = incremental(*sizes[0][:2], options.n * 3)
     rows.append(["one arrival, one end, 32 reservations", common.ms(common.median(found)), common.ms(max(found))])
     rows.append(["a gang that can never start", common.ms(common.median(never)), common.ms(max(never))])
@@ -234,9 +233,9 @@ def main() -> None:
     rows.append(["500 nodes from 4,000 that run", common.ms(common.median(victims)), common.ms(max(victims))])
     report.table(["cycle", "p50", "longest"], rows)
     goals += [
-        ("one arrival, one end", common.median(found), 0.002),
+        ("one arrival, one end", common.median(found), 0.012),
         ("impossible is said", common.median(never), 0.010),
-        ("victims found", common.median(victims), 0.050),
+        ("victims found", common.median(victims), 0.041),
     ]
     for what, value, limit in goals:
         report.goal(what, value, limit)
@@ -247,11 +246,11 @@ def main() -> None:
             ["SDSC-SP2 by EASY", "jobs/s", "against ours"],
             [["ours", f"{ours:,.0f}", ""], ["nothing but numbers (`bare_easy.py`)", f"{bare:,.0f}", common.ratio(bare, ours)]],
         )
-        report.goal("SDSC-SP2, EASY, simulated jobs/s", ours, 30_000, at_least=True, show="{:,.0f}".format)
+        report.goal("SDSC-SP2, EASY, simulated jobs/s", ours, 6_000, at_least=True, show="{:,.0f}".format)
     elif not quick:
         report.say("SDSC-SP2 is not there: left out.")
     seconds, gib, _ = apart(2_000, 25) if quick else apart(1_000_000, 12_500)
-    report.goal("the simulation of a million jobs, minutes", seconds / 60, 5.0, show="{:.1f}".format)
+    report.goal("the simulation of a million jobs, minutes", seconds / 60, 3.5, show="{:.1f}".format)
     report.goal("its memory, GiB", gib, 4.0, show="{:.2f}".format)
     report.finish()
 
