@@ -6,7 +6,7 @@ from pathlib import Path
 from trainmaster.cli.app import run as tm
 from trainmaster.cli.simulate import report_plots
 
-LINES = "".join(f"{n} {n * 10} 5 {100 + n} {1 + n % 4} -1 -1 2 300 -1 1 7 {n % 2} 3 1 1 -1 -1\n" for n in range(1, 60))
+LINES = "".join(f"{n} {n * 10} 5 {3000 - 40 * n} {1 + n % 4} -1 -1 2 4000 -1 1 7 {n % 2} 3 1 1 -1 -1\n" for n in range(1, 60))
 
 
 def test_a_report_has_a_picture_of_every_chart(tmp_path: Path) -> None:

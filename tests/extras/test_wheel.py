@@ -13,7 +13,7 @@ import pytest
 from trainmaster import __version__
 
 ROOT = Path(__file__).parents[2]
-CORE_MAX_MB = 60
+CORE_MAX_MB = 110  # of which 57 are NumPy, for the scheduler (decision 9)
 pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("wheel")]
 
 
