@@ -43,11 +43,6 @@ class Kind:
         return self.choices is None and self.wish.prefer is None
 
     @property
-    def herd(self) -> "Herd | None":
-        """What those have in common who wait for the same reason; None where something of its own may matter."""
-        return Herd(self.ask, self.work, self.tier) if self.plain else None
-
-    @property
     def asks(self) -> tuple[Ask, ...]:
         """All requests that will do."""
         return (self.ask,) if self.choices is None else self.choices.asks
@@ -60,14 +55,6 @@ class Kind:
     def urgent(self) -> bool:
         """Whether somebody called it urgent."""
         return self.tier > URGENT // 2  # a class may count less than nothing
-
-
-class Herd(NamedTuple):
-    """Kinds of job that differ in nothing but whose they are, what they run, and how much that matters within a class."""
-
-    ask: Ask
-    work: str
-    tier: int
 
 
 class Owner(NamedTuple):
