@@ -3,13 +3,13 @@
 from trainmaster.model.cluster import CLASSES, URGENT, Cluster, Project, Quota, Work
 from trainmaster.model.events import Promised
 from trainmaster.model.nodes import Allocation
-from trainmaster.scheduling.ask import Shape, ask_of
+from trainmaster.scheduling.admission.forbidden import Forbidden
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.forbidden import Forbidden
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Choices, Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.model.jobs import Choices, Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.model.request import Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.server.views.event_text import sentence
 from trainmaster.simulator.trace import gpu_nodes
 

@@ -3,10 +3,10 @@
 It reads the state, which events keep up to date, and remembers nothing: the same state gives the same plan.
 """
 
-from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.scheduling.pools import Parts
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.state import ClusterState
+from trainmaster.scheduling.state.cluster import ClusterState
 from trainmaster.scheduling.trying import Tries
 from trainmaster.scheduling.turns import turns
 

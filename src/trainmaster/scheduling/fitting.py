@@ -4,14 +4,15 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from trainmaster.scheduling.ahead import Later
-from trainmaster.scheduling.ask import Ask
-from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.figures import REQUEST, SAID_S, Mask
-from trainmaster.scheduling.reserving import Reserved
-from trainmaster.scheduling.snapshot import Refusal, Snapshot
-from trainmaster.scheduling.state import ClusterState, Line
-from trainmaster.scheduling.task import Kind, Task
+from trainmaster.scheduling.model.cells import FOREVER
+from trainmaster.scheduling.model.jobs import Kind, Task
+from trainmaster.scheduling.model.request import Ask
+from trainmaster.scheduling.model.snapshot import Refusal, Snapshot
+from trainmaster.scheduling.reservation.backfill import Later
+from trainmaster.scheduling.reservation.reserved import Reserved
+from trainmaster.scheduling.state.cluster import ClusterState
+from trainmaster.scheduling.state.figures import REQUEST, SAID_S, Mask
+from trainmaster.scheduling.state.queue import Line
 
 _AGAIN = 16  # jobs that were looked at in vain: then all requests are looked at at once
 

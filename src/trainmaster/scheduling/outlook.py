@@ -3,15 +3,15 @@
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.need import Need, need_of
-from trainmaster.scheduling.predict import Foresight, foresee
-from trainmaster.scheduling.promise import Promises
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Grant
-from trainmaster.scheduling.state import ClusterState
-from trainmaster.scheduling.task import Run, Task
-from trainmaster.scheduling.timeline import End, Walk
+from trainmaster.scheduling.admission.windows import Need, need_of
+from trainmaster.scheduling.model.cells import FOREVER
+from trainmaster.scheduling.model.jobs import Run, Task
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.prediction.predictor import Foresight, foresee
+from trainmaster.scheduling.preemption.handover import Promises
+from trainmaster.scheduling.reservation.timeline import End, Walk
+from trainmaster.scheduling.state.cluster import ClusterState
 
 
 class Outlook:

@@ -7,24 +7,26 @@ from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from trainmaster.scheduling.ahead import Kept
-from trainmaster.scheduling.ask import Ask, ask_of
-from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.explain import cheapest, joined, patience, sooner, sought
+from trainmaster.scheduling.admission.feasible import joined
+from trainmaster.scheduling.admission.quota import closed
 from trainmaster.scheduling.fitting import Fitting, Waits
-from trainmaster.scheduling.fragmentation import typical
+from trainmaster.scheduling.model.cells import FOREVER
+from trainmaster.scheduling.model.jobs import Kind, Run, Task, alone
+from trainmaster.scheduling.model.request import Ask, ask_of
+from trainmaster.scheduling.model.snapshot import Handover, Placement, Plan, Refusal, Snapshot
+from trainmaster.scheduling.model.space import Grant
 from trainmaster.scheduling.outlook import Outlook
-from trainmaster.scheduling.places import STRATEGIES, Places, anchors, given, least_fragments, nearest
-from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.predict import Foresight
-from trainmaster.scheduling.preempt import Stage, shrinkable, victims
-from trainmaster.scheduling.promise import Promises
-from trainmaster.scheduling.quota import closed
-from trainmaster.scheduling.reserving import Option, Reserved, Times
-from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Refusal, Snapshot
-from trainmaster.scheduling.space import Grant
-from trainmaster.scheduling.state import ClusterState, Line
-from trainmaster.scheduling.task import Kind, Run, Task, alone
+from trainmaster.scheduling.placement.choices import cheapest, patience, sooner, sought
+from trainmaster.scheduling.placement.fragmentation import typical
+from trainmaster.scheduling.placement.strategies import STRATEGIES, Places, anchors, given, least_fragments, nearest
+from trainmaster.scheduling.policies.policy import Policy
+from trainmaster.scheduling.prediction.predictor import Foresight
+from trainmaster.scheduling.preemption.handover import Promises
+from trainmaster.scheduling.preemption.victims import Stage, shrinkable, victims
+from trainmaster.scheduling.reservation.backfill import Kept
+from trainmaster.scheduling.reservation.reserved import Option, Reserved, Times
+from trainmaster.scheduling.state.cluster import ClusterState
+from trainmaster.scheduling.state.queue import Line
 
 STRICT_S = 3 * 86_400.0  # of a wait; from then on only who is sure to be gone in time starts beside it
 
@@ -87,7 +89,7 @@ class Tries:
     def charge(self, task: Task) -> None:
         """It is given what it asks for: whose share it is of has so much less to expect."""
         if self.policy.terms is not None:
-            self.terms[task.id] = self.policy.terms(self.view, task)._asdict()
+            self.terms[task.id] = self.policy.terms(self.view, task)
         if self.policy.sharing is not None:
             self.policy.sharing.charge(self.view, task)
 

@@ -9,12 +9,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Protocol
 
-from trainmaster.scheduling.figures import Floats, waiting
-from trainmaster.scheduling.order import STILL_S, Key, by_keys
-from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.sharing import Sharing
-from trainmaster.scheduling.state import Head, Line, Queue
-from trainmaster.scheduling.task import Task
+from trainmaster.scheduling.model.jobs import Task
+from trainmaster.scheduling.policies.policy import Policy
+from trainmaster.scheduling.state.figures import Floats, waiting
+from trainmaster.scheduling.state.order import STILL_S, Key, Sharing, by_keys
+from trainmaster.scheduling.state.queue import Head, Line, Queue
 
 Worth = Callable[[Task, Line], bool]  # whether to look at a job at all
 
