@@ -25,7 +25,7 @@ MORE_ATTRIBUTES = {  # grown before there was a law, and not to grow on
 }
 DEPTH = 2
 FOLDER_FILES = 16
-REDRAWN_LATER = {"scheduling"}  # a folder that is about to be redrawn as a whole
+REDRAWN_LATER = set[str]()
 VAGUE = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
 MAY_CATCH_ALL = {  # the loop and the entry points: the last place that can still say what happened
     "agent/__main__.py",

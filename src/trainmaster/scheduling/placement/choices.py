@@ -28,6 +28,10 @@ class Way(NamedTuple):
     share: float
     price: float = 0.0  # per hour
 
+    def of(self, task: Task) -> Task:
+        """A job as if it asked for this alone."""
+        return task if task.kind is self.kind else task._replace(kind=self.kind)
+
     def run_s(self, task: Task, holds_s: float) -> float:
         """How long a job would run, where it is thought to hold its nodes for `holds_s`; a guess, where that is infinite."""
         return self.share * (holds_s if holds_s < FOREVER else max(GUESS_S, task.attained_s))

@@ -44,6 +44,7 @@ class Stage:
         """`view`: what the order looks at."""
         self.snapshot, self.state, self.view = snapshot, state, view
         self.stopped: set[str] = set()  # they make way already
+        self.vain: set[Hashable] = set()  # jobs that found that it would not help if all made way that may
         self.groups: dict[Hashable, list[Run]] = {}  # all who may be stopped for some jobs
         self._behind: _Behind | None = None
         self._relief: dict[Hashable, Mask | None] = {}  # what fits without a group, once it was in vain to try some of it

@@ -29,7 +29,7 @@ class Reserved:
     """The reservations of one decision, `depth` of them at most."""
 
     def __init__(self, space: Space, depth: int) -> None:
-        self._space, self._depth = space, depth
+        self._space, self.depth = space, depth
         self._booked = Bookings()
         self.kept: list[Kept] = []
         self.made: list[Reservation] = []
@@ -59,12 +59,12 @@ class Reserved:
 
     def keep(self, job: str, ask: Ask, found: Found, holds_s: float) -> None:
         """One more. `holds_s`: for how long it will hold its nodes."""
-        several = self._depth > 1 or ask.within is not None
+        several = self.depth > 1 or ask.within is not None
         nodes = named(self._space, ask, found, self._booked) if several else None
         if nodes is not None:
             self._booked.add(Booking(found.at_s + holds_s, nodes))
         self.made.append(Reservation(job, found.at_s))
-        self.full = len(self.made) >= self._depth
+        self.full = len(self.made) >= self.depth
         spare = (0, 0) if nodes is not None else (found.able - ask.nodes, found.led - 1)
         self.kept.append(Kept(job, ask.each, found.at_s, spare[0], found.then, nodes))
         if ask.lead is not None:

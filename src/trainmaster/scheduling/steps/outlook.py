@@ -18,10 +18,10 @@ class Outlook:
     """Times as the policy thinks of them."""
 
     def __init__(
-        self, snapshot: Snapshot, state: ClusterState, policy: tuple[bool, int], foresight: Foresight | None
+        self, snapshot: Snapshot, state: ClusterState, promises: Promises, policy: tuple[bool, int], foresight: Foresight | None
     ) -> None:
         """`policy`: whether it trusts what jobs say, and how many reservations it may make."""
-        self._snapshot, self._state, self._foresight = snapshot, state, foresight
+        self._snapshot, self._state, self._promises, self._foresight = snapshot, state, promises, foresight
         self._trusts, self._depth = policy
         self.strict = False  # room is kept for one that has waited for long: beside it starts who is sure to be gone in time
         self._ends: Sequence[End] | None = None
@@ -55,7 +55,7 @@ class Outlook:
         """The space has changed."""
         self._walk = None
 
-    def walk(self, promises: Promises) -> Walk:
+    def walk(self) -> Walk:
         """The way through the ends of those that run, and of those just started."""
         if self._walk is not None:
             return self._walk
@@ -69,5 +69,5 @@ class Outlook:
             for one in self._begun:
                 insort(ends, one)
             self._ends, self._begun = ends, []
-        self._walk = Walk(self._state.space, promises.staying(self._ends), self._depth == 1)
+        self._walk = Walk(self._state.space, self._promises.staying(self._ends), self._depth == 1)
         return self._walk

@@ -25,11 +25,14 @@ class Fitting:
         self._mask: Mask | None = None  # by request
         self._lines: list[bool] | None = None
         self._missed = 0
+        self.all_may = False  # windows, promises or elastic jobs: a job may wait for reasons of its own, so each is looked at
         self.lost: set[Ask] = set()  # what does not fit, though it is not clear from the columns
         self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: for whom would end after that
 
     def may(self, task: Task, line: Line, holds_s: Callable[[Task], float]) -> bool:
-        """Whether a job may still start, or waits for reasons of its own."""
+        """Whether to look at a job: room may be kept for it, it may still start, or it waits for reasons of its own."""
+        if not self._reserved.full or self.all_may or task.not_before_s > self._snapshot.now_s:
+            return True
         if not line.plain:
             return True  # it would take something else, too
         if self._missed >= _AGAIN:
