@@ -20,16 +20,16 @@ from trainmaster.scheduling.steps.start import start
 
 
 class _Missed(NamedTuple):
-    """A choice that cannot be had now: the job as if that were all it asks for, and what is in its way."""
+    """A choice that cannot be had now: the job as if that were all it asks for, its request, and what is in its way."""
 
+    way: Way
     task: Task
-    option: Option
+    ask: Ask
     obstacle: Obstacle
 
-    @property
-    def as_it_is(self) -> bool:
-        """Whether it does not look for a better place than it must have."""
-        return self.option.ask is self.task.kind.ask
+    def option(self, holds_s: float) -> Option:
+        """To have room kept for it, where the slowest choice holds its nodes for so long."""
+        return Option(self.ask, self.way.run_s(self.task, holds_s))
 
 
 def attempt(decision: Decision, task: Task) -> bool:
@@ -41,28 +41,22 @@ def attempt(decision: Decision, task: Task) -> bool:
     ways, picky = _ways(decision, task)
     missed: list[_Missed] = []
     for way in ways[:1] if picky else ways:
-        one, run_s = way.of(task), way.run_s(task, holds_s)
+        one = way.of(task)
         ask = sought(one, now_s, told)
         found = find(decision, one, ask, now_s + holds_s)
         if isinstance(found, Obstacle):
-            missed.append(_Missed(one, Option(ask, run_s), found))
-        elif missed and _waits_for_better(decision, task, missed, Option(ask, run_s)):
+            missed.append(_Missed(way, one, ask, found))
+            continue
+        if missed and _waits_for_better(decision, task, missed, Option(ask, way.run_s(one, holds_s))):
             return False
-        else:
-            start(decision, one, found, now_s + holds_s)
-            return True
-    if not picky and any(shrink(decision, one.task, one.option.ask, one.obstacle.kept) for one in missed):
+        start(decision, one, found, now_s + holds_s)
         return True
-    if any(hand_over(decision, one.task, one.option.ask, one.obstacle.kept) for one in missed):
+    if _others_make_way(decision, missed, picky):
         return True
-    reasons = [_reason(decision, one.option.ask, one.obstacle) for one in missed]
-    _refuse(decision, task, missed, reasons, picky)
-    wanted = [
-        one.option
-        for one, why in zip(missed, reasons, strict=True)
-        if one.obstacle.barrier is None and why.kind != "impossible"
-    ]
-    if wanted:
+    if not task.kind.plain or task.kind.ask.within is not None or decision.state.space.closing:
+        _refuse(decision, task, missed, picky)
+    if not decision.reserved.full:
+        wanted = [one.option(holds_s) for one in missed if one.obstacle.barrier is None and told(one.ask).kind != "impossible"]
         patient = task.id in decision.draft.patient
         keep(decision, task, wanted, [Option(way.kind.ask, way.run_s(task, holds_s)) for way in ways] if patient else wanted)
     return False
@@ -89,7 +83,7 @@ def _waits_for_better(decision: Decision, task: Task, missed: Sequence[_Missed],
     choices = task.kind.choices
     if choices is None or choices.by_cost:
         return False
-    hoped = [one.option for one in missed if one.obstacle.barrier is None]
+    hoped = [one.option(decision.outlook.holds_s(task)) for one in missed if one.obstacle.barrier is None]
     better = keep_sooner(decision, task, hoped, free.run_s)
     if better is None:
         return False
@@ -97,28 +91,30 @@ def _waits_for_better(decision: Decision, task: Task, missed: Sequence[_Missed],
     return True
 
 
-def _reason(decision: Decision, ask: Ask, obstacle: Obstacle) -> Refusal:
-    """Why a request is not met."""
-    state = decision.state
-    if obstacle.barrier is not None:
-        return obstacle.barrier
-    if obstacle.kept:
-        return state.inventory.kept_back(ask)
-    if not state.space.closing:  # else it may do for one that takes less long
-        decision.fitting.missed(ask)
-    return state.inventory.busy(ask)
+def _others_make_way(decision: Decision, missed: Sequence[_Missed], picky: bool) -> bool:
+    """Whether it starts after all: others give back what is beyond their least, or stop."""
+    wide, preempt = decision.state.running.wide and not picky, decision.policy.preempt
+    if wide and any(shrink(decision, one.task, one.ask, one.obstacle.kept) for one in missed):
+        return True
+    return preempt is not None and any(hand_over(decision, preempt, one.task, one.ask, one.obstacle.kept) for one in missed)
 
 
-def _refuse(decision: Decision, task: Task, missed: Sequence[_Missed], reasons: Sequence[Refusal], picky: bool) -> None:
-    """Say why it waits: of all jobs of its kind, or of it alone."""
+def _refuse(decision: Decision, task: Task, missed: Sequence[_Missed], picky: bool) -> None:
+    """Say why it waits: all jobs of its kind, or it alone. Of plain ones that is found out when somebody asks (`Waits`)."""
     draft, kind = decision.draft, task.kind
-    found = joined([(one.option.ask, why) for one, why in zip(missed, reasons, strict=True)])
+    found = joined([(one.ask, _reason(decision, one.ask, one.obstacle)) for one in missed])
     if picky:
         draft.patient[task.id] = cheapest(found, kind.wish)
-    elif not all(one.as_it_is for one in missed):
+    elif any(one.ask is not one.task.kind.ask for one in missed):
         waits = any(one.obstacle.barrier is None or one.obstacle.barrier.kind == "window" for one in missed)
         draft.patient[task.id] = patience(found, kind) if waits else found
-    elif any(leaving(decision, one.task, one.option.ask) is not None for one in missed):
+    elif any(leaving(decision, one.task, one.ask) is not None for one in missed):
         draft.patient[task.id] = found  # another of its kind may have less to do
     else:
         draft.refused[kind] = found
+
+
+def _reason(decision: Decision, ask: Ask, obstacle: Obstacle) -> Refusal:
+    """Why a request is not met."""
+    inventory = decision.state.inventory
+    return obstacle.barrier or (inventory.kept_back(ask) if obstacle.kept else inventory.busy(ask))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from trainmaster.scheduling.admission.quota import closed
 from trainmaster.scheduling.model.cells import FOREVER
 from trainmaster.scheduling.model.jobs import Kind, Task
 from trainmaster.scheduling.model.request import Ask
@@ -114,4 +115,6 @@ class Waits:
         busy = None if self._may[requests.row(kind.ask)] else inventory.busy(kind.ask)
         if busy is not None and busy.kind == "impossible":
             return busy
-        return self._state.tally.barrier(kind) or busy or inventory.kept_back(kind.ask)
+        tally = self._state.tally
+        shut = tally.shut(kind) if busy is None else None
+        return tally.barrier(kind) or busy or (closed(kind, shut) if shut else inventory.kept_back(kind.ask))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from trainmaster.scheduling.model.jobs import Run, Task
 from trainmaster.scheduling.model.request import Ask
 from trainmaster.scheduling.placement.strategies import given
-from trainmaster.scheduling.preemption.victims import shrinkable, victims
+from trainmaster.scheduling.preemption.victims import Preempt, shrinkable, victims
 from trainmaster.scheduling.reservation.backfill import Kept
 from trainmaster.scheduling.steps.decision import Decision
 from trainmaster.scheduling.steps.place import places
@@ -20,11 +20,8 @@ def shrink(decision: Decision, task: Task, ask: Ask, kept: Sequence[Kept]) -> bo
     return ask is task.kind.ask and _take_back(decision, task, ask, kept, shrinkable(decision.stage, task))
 
 
-def hand_over(decision: Decision, task: Task, ask: Ask, kept: Sequence[Kept]) -> bool:
+def hand_over(decision: Decision, preempt: Preempt, task: Task, ask: Ask, kept: Sequence[Kept]) -> bool:
     """Stop jobs that may be stopped for it and whose nodes it needs; whether it starts."""
-    preempt = decision.policy.preempt
-    if preempt is None:
-        return False
     candidates = preempt.candidates(decision.stage, task)
     if _take_back(decision, task, ask, kept, candidates):
         return True

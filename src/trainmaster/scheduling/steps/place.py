@@ -41,7 +41,7 @@ def find(decision: Decision, task: Task, ask: Ask, end_s: float) -> list[int] | 
     if barrier is not None:
         return Obstacle((), barrier)
     if space.count(ask.each) < ask.nodes:
-        return BUSY
+        return _busy(decision, ask)
     kept = [one for one in decision.reserved.kept if one.at_s < end_s]
     shut = tally.shut(task.kind)
     chosen = given(space, ask, places(decision, task, shut), kept, task.kind.wish)
@@ -49,11 +49,16 @@ def find(decision: Decision, task: Task, ask: Ask, end_s: float) -> list[int] | 
         return chosen
     if shut:
         return Obstacle(kept, closed(task.kind, shut))
-    if kept and given(space, ask, places(decision, task, shut), (), task.kind.wish) is None:
-        return BUSY  # it would not fit either if nothing were kept
-    if kept:  # nor will one that harms the same, or more
-        fitting.hold_off(ask, max(one.at_s for one in kept))
+    if not kept or given(space, ask, places(decision, task, shut), (), task.kind.wish) is None:
+        return _busy(decision, ask)  # it would not fit either if nothing were kept
+    fitting.hold_off(ask, max(one.at_s for one in kept))  # nor will one that harms the same, or more
     return Obstacle(kept)
+
+
+def _busy(decision: Decision, ask: Ask) -> Obstacle:
+    if not decision.state.space.closing:  # else it may do for one that takes less long
+        decision.fitting.missed(ask)
+    return BUSY
 
 
 def places(decision: Decision, task: Task, shut: frozenset[str] = frozenset()) -> Places:
