@@ -40,7 +40,7 @@ def find(decision: Decision, task: Task, ask: Ask, end_s: float) -> list[int] | 
     barrier = tally.barrier(task.kind)
     if barrier is not None:
         return Obstacle((), barrier)
-    if space.count(ask.each) < ask.nodes:
+    if space.count(ask.each) < ask.nodes or (ask.lead is not None and not space.count(ask.lead)):
         return _busy(decision, ask)
     kept = [one for one in decision.reserved.kept if one.at_s < end_s]
     shut = tally.shut(task.kind)
@@ -49,7 +49,7 @@ def find(decision: Decision, task: Task, ask: Ask, end_s: float) -> list[int] | 
         return chosen
     if shut:
         return Obstacle(kept, closed(task.kind, shut))
-    if not kept or given(space, ask, places(decision, task, shut), (), task.kind.wish) is None:
+    if not kept or (ask.within is not None and given(space, ask, places(decision, task), (), task.kind.wish) is None):
         return _busy(decision, ask)  # it would not fit either if nothing were kept
     fitting.hold_off(ask, max(one.at_s for one in kept))  # nor will one that harms the same, or more
     return Obstacle(kept)
