@@ -220,9 +220,10 @@ def test_what_the_rules_never_let_start_is_known_before_it_waits() -> None:
     assert told(1, Project("vision", running_per_member_max=0)) == none
     theirs = Project("speech", quotas=(("gpus", Quota(12, 12)),))
     assert told(8, theirs) == "it asks for 8 GPUs; of 16 GPUs here 12 GPUs are guaranteed to other projects"
-    plan = decide([task(1, "vision", 1)], [], Cluster(projects=(Project("vision", running_max=0),)))
+    rules = Cluster(projects=(Project("vision", running_max=0),))
+    plan = decide([task(1, "vision", 1)], [], rules)
     assert not plan.placements
-    assert {one.kind for one in plan.refused.values()} == {"impossible"}, "no end of another lets it start"
+    assert plan.reason(task(1, "vision", 1, rules=rules), NOW_S).kind == "impossible", "no end of another lets it start"
     away = tuple(site._replace(open=False, why="drained") for site in gpu_nodes(3, 8))
     assert told(8, theirs, sites=away) is None, "they may come back"
 

@@ -1,10 +1,10 @@
 """Decisions by counting nodes, where all are alike and whole ones are asked for: what the cycle would decide, at a fraction of
-its cost. Two laws hold them equal: the queue played forward gives the same starts as `forward.starts`, and a `Line` the same
-plans as the cycle. What that does not hold for is not counted.
+its cost. A law holds them equal: the queue played forward gives the same starts as `forward.starts`. What that does not hold
+for is not counted.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -34,63 +34,6 @@ def waiting(task: Task, key: Key) -> Waiting:
     return Waiting(key, task.seq, task.kind.ask.nodes, FOREVER if task.estimate_s is None else task.estimate_s, task)
 
 
-class Decision:
-    """One decision in numbers of nodes: who starts, for whom room is kept, and what the others lack."""
-
-    def __init__(self, free: int, ends: list[End], room: bool) -> None:
-        """`ends` has those who start too from then on. `room`: it is kept for one."""
-        self.free, self.ends, self.room = free, ends, room
-        self.kept: str | None = None  # for whom room is kept
-        self.kept_s, self.spare = FOREVER, 0  # from when on, and how many more nodes there are then
-        self.back, self.lost = set[Ask](), set[Ask]()  # what would fit but for that, and what does not
-        self.early = False  # somebody was refused what has been given away since: now it is just not there
-        self.unseen: list[Waiting] = []  # who was not looked at any more: nothing is left
-        self._refused: set[Kind] = set()
-
-    def look(self, now_s: float, queue: list[Waiting]) -> list[Waiting]:
-        """Those of `queue` who start, all of whom are behind those who were looked at before."""
-        refused, back, lost, ends, started = self._refused, self.back, self.lost, self.ends, list[Waiting]()
-        free, room, kept_s, spare = self.free, self.room, self.kept_s, self.spare
-        for at, one in enumerate(queue):
-            if not free and not room:
-                self.unseen += queue[at:]
-                break
-            _, seq, nodes, estimate_s, task = one
-            kind = task.kind
-            if kind in refused:
-                continue
-            end_s = now_s + estimate_s
-            late = end_s > kept_s
-            if nodes <= free and (not late or nodes <= spare):
-                spare -= nodes if late else 0
-                free -= nodes
-                insort(ends, (end_s, seq, nodes, task.id))
-                started.append(one)
-                self.early = self.early or bool(back)
-                continue
-            refused.add(kind)
-            if not (late and kind.ask in back):
-                (lost if nodes > free else back).add(kind.ask)
-            if room:
-                found = _earliest(free, nodes, ends, now_s)
-                if found is not None:
-                    (kept_s, spare), self.kept, room = found, task.id, False
-        self.free, self.room, self.kept_s, self.spare = free, room, kept_s, spare
-        return started
-
-    def lacking(self, now_s: float) -> set[Ask]:
-        """What does not fit, that of those included who were not looked at."""
-        for one in self.unseen:
-            kind = one.task.kind
-            if kind in self._refused:
-                continue
-            self._refused.add(kind)
-            if kind.ask not in self.back or now_s + one.estimate_s <= self.kept_s:
-                self.lost.add(kind.ask)
-        self.unseen = []
-        return self.lost
-
-
 class Counted:
     """A snapshot in numbers of nodes: `free` now, the queue in order, those that run by the end that is thought of them."""
 
@@ -108,7 +51,7 @@ class Counted:
         truly = [(now_s + lives[end[3]], end) for end in ends]
         heapify(truly)
         while True:
-            started = Decision(free, ends, self.depth > 0).look(now_s, queue)
+            started = _start(now_s, free, ends, queue, room=self.depth > 0)
             if started:
                 gone = {one.seq for one in started}
                 queue = [one for one in queue if one.seq not in gone]
@@ -125,6 +68,30 @@ class Counted:
                 end = heappop(truly)[1]
                 free += end[2]
                 del ends[bisect_left(ends, end)]
+
+
+def _start(now_s: float, free: int, ends: list[End], queue: Sequence[Waiting], *, room: bool) -> list[Waiting]:
+    """Those of `queue` that start, which are entered into `ends`; `room`: it is kept for the first that does not."""
+    refused, started, kept_s, spare = set[Kind](), list[Waiting](), FOREVER, 0
+    for one in queue:
+        if not free and not room:
+            break  # nothing is left
+        _, seq, nodes, estimate_s, task = one
+        end_s = now_s + estimate_s
+        late = end_s > kept_s
+        if task.kind in refused:
+            continue
+        if nodes <= free and (not late or nodes <= spare):
+            spare -= nodes if late else 0
+            free -= nodes
+            insort(ends, (end_s, seq, nodes, task.id))
+            started.append(one)
+            continue
+        refused.add(task.kind)
+        found = _earliest(free, nodes, ends, now_s) if room else None
+        if found is not None:
+            (kept_s, spare), room = found, False
+    return started
 
 
 def ends_of(snapshot: Snapshot) -> list[End]:

@@ -25,12 +25,14 @@ def starts(snapshot: Snapshot, policy: Policy, lives: Mapping[str, float], wante
     Those that would never start are left out. Times are seconds on the snapshot's clock. The cost is a decision for each end.
     """
     world = _World(snapshot, policy, lives)
-    missing = set(wanted)
+    missing, began_s = set(wanted), dict[str, float]()
     for _ in range(_TURNS * (len(snapshot.waiting) + len(snapshot.running) + 1)):
-        missing -= world.decide()
+        started = world.decide()
+        began_s |= dict.fromkeys(started & missing, world.now_s)
+        missing -= started
         if not missing or not world.advance():
             break
-    return {id: world.began_s[id] for id in wanted if id in world.began_s}
+    return {id: began_s[id] for id in wanted if id in began_s}
 
 
 def settled(usage: Accounts, run: Run, now_s: float, half_life_s: float) -> tuple[Member, Account]:
@@ -51,7 +53,6 @@ class _World:
         self.left_s = {id: lives[id] for id in (*self.waiting, *self.running)}
         self.ends = [(self.now_s + self.left_s[id], run.task.seq, id, run.placed_s) for id, run in self.running.items()]
         heapify(self.ends)
-        self.began_s: dict[str, float] = {}
         self.state: ClusterState | None = None
 
     def decide(self) -> set[str]:
@@ -98,7 +99,6 @@ class _World:
         task = self.waiting.pop(id)
         self.promised.pop(id, None)
         run = self.running[id] = Run(task, grant, self.now_s)
-        self.began_s.setdefault(id, self.now_s)
         if self.state is not None:
             self.state.start(run)
         heappush(self.ends, (self.now_s + self.left_s[id], task.seq, id, self.now_s))

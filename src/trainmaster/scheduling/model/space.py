@@ -71,11 +71,7 @@ class Space:
         self.sites = tuple(sites)
         self.cells = cells or Cells()
         self.of = [self.cells.number(site.cell) for site in self.sites]  # number of each node's cell
-        # The cell of every node when nothing runs, where they are all alike and open; else None.
-        self.even = self.of[0] if len(set(self.of)) == 1 and all(site.open for site in self.sites) else None
         self.nodes: dict[int, list[int]] = {}  # open nodes of each cell, ascending; never an empty list
-        self.tenants = [0] * len(self.sites)
-        self.shared = 0  # attempts beyond one on their node: 0 where no two sit on one
         self.free = [[WHOLE] * len(site.devices) for site in self.sites]  # thousandths of each GPU
         self.closing = any(site.cell.closes_s < FOREVER for site in self.sites)
         self.until_s = 0.0  # nodes that close before are left out of every count
@@ -153,7 +149,7 @@ class Space:
             numbers.append(number)
             if shape is not ask.each:
                 ways, shape = self.cells.ways(ask.each), ask.each
-        self._settle(chosen, numbers, 1)
+        self._settle(chosen, numbers)
         return Grant(ask, tuple(chosen), tuple(devices))
 
     def give(self, *grants: Grant) -> None:
@@ -166,7 +162,7 @@ class Space:
 
     def _shift(self, grants: Sequence[Grant], sign: int) -> None:
         nodes, numbers = self._changed(grants[0], sign) if len(grants) == 1 else self._changed_by_all(grants, sign)
-        self._settle(nodes, numbers, -sign)
+        self._settle(nodes, numbers)
 
     def _changed_by_all(self, grants: Iterable[Grant], sign: int) -> tuple[Sequence[int], list[int]]:
         """As `_changed` for several: nodes to which the same happens are looked at once. One of each is left to enter."""
@@ -176,13 +172,10 @@ class Space:
                 if node >= 0:
                     parts.setdefault(node, []).append((ask, index == 0, devices[index] if devices else ()))
         known: dict[tuple[Any, ...], tuple[int, list[int]]] = {}
-        of, tenants, numbers = self.of, self.tenants, []
+        of, numbers = self.of, []
         for node, some in parts.items():
             if len(some) > 1:
                 some.sort(key=_DEVICES)
-                there = tenants[node]
-                tenants[node] = rest = there - sign * (len(some) - 1)
-                self.shared += max(0, rest - 1) - max(0, there - 1)
             key = (of[node], self.sites[node].devices, *self.free[node], *some)
             found = known.get(key)
             if found is None:
@@ -253,14 +246,11 @@ class Space:
             found.append(device)
         return tuple(found)
 
-    def _settle(self, nodes: Sequence[int], numbers: Sequence[int], came: int) -> None:
-        """Enter the new cells of a gang's nodes, and one attempt more (1) or less (-1) on each."""
-        of, sites, tenants = self.of, self.sites, self.tenants
+    def _settle(self, nodes: Sequence[int], numbers: Sequence[int]) -> None:
+        """Enter the new cells of a gang's nodes."""
+        of, sites = self.of, self.sites
         moved: dict[tuple[int, int], list[int]] = {}
         for node, number in zip(nodes, numbers, strict=True):
-            there = tenants[node]
-            self.shared += came * (there + (came > 0) > 1)
-            tenants[node] = there + came
             old = of[node]
             if old != number:
                 of[node] = number

@@ -5,7 +5,7 @@ that can give the gang its part then; a job that would still run at that moment 
 Source: A. Mu'alem and D. Feitelson, IEEE TPDS 12(6), 2001.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.scheduling.model.request import Ask, Shape
@@ -39,6 +39,18 @@ class Later:
         """A member's part comes back, or goes."""
         free = self.gpus(node) if part.devices else self._space.free[node]
         self._of[node] = self._space.after(node, part, self.cell(node), free)
+
+    def give_all(self, grant: Grant) -> Iterator[tuple[int, int, list[int]]]:
+        """All of a grant without devices comes back, the same on each node: cells before and after, with their open nodes."""
+        space, known, part = self._space, self._of, grant.part(0)
+        now, sites = space.of, space.sites
+        nodes = [node for node in grant.nodes if node >= 0 and sites[node].open]
+        cells = [known.get(node, now[node]) for node in nodes]
+        for before in set(cells):
+            same = [node for node, cell in zip(nodes, cells, strict=True) if cell == before]
+            after = space.after(same[0], part, before, space.free[same[0]])
+            known.update(dict.fromkeys(same, after))
+            yield before, after, same
 
     def placed(self, grant: Grant, gone: bool) -> None:
         """`grant` has just been taken; `gone`: it will be back by then."""

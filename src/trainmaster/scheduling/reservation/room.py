@@ -89,6 +89,11 @@ class Room:
     def come_back(self, later: Later, grant: Grant) -> None:
         """What a run holds comes back in `later`: each as soon as it has GPUs enough for a member's part, else at `settle`."""
         space, each, lead, gives = self.space, self.ask.each, self.ask.lead, self.space.gives
+        if not (grant.devices or grant.ask.lead or lead or self._of):
+            for before, after, nodes in later.give_all(grant):
+                able = len(nodes) * (gives(after, each) - gives(before, each))
+                self.change(nodes[0], able, able)
+            return
         left, few, needs = space.cells.left, self._few, each.gpu_milli
         for index, node in enumerate(grant.nodes):
             if node < 0 or not space.sites[node].open:

@@ -81,7 +81,6 @@ class Walk:
         self._at = 0  # the first end that has not been looked at
         self._cells, self._gpus = dict[int, int](), dict[int, list[int]]()  # of nodes, after those before
         self._turnings: dict[tuple[Shape, Shape, float], Turning] = {}
-        self._over, self._of, self._free = 0, dict[int, int](), dict[int, list[int]]()  # `later` knows so many
 
     def go_on(self, until_s: float) -> bool:
         """Look at some more ends; whether there are any that come before `until_s`, or just then."""
@@ -112,13 +111,9 @@ class Walk:
         """The space then."""
         while self.go_on(at_s):
             pass
-        count = bisect_right(self.steps, at_s, key=_END_S)
-        if count < self._over:
-            self._over, self._of, self._free = 0, {}, {}
-        for _, node, _, after, free in self.steps[self._over : count]:
-            self._of[node], self._free[node] = after, free
-        self._over = count
-        return Later(self.space, self._of.copy(), self._free.copy())
+        steps = self.steps[: bisect_right(self.steps, at_s, key=_END_S)]
+        of, free = {step[1]: step[3] for step in steps}, {step[1]: step[4] for step in steps}
+        return Later(self.space, of, free)
 
 
 class Turning:
@@ -226,19 +221,14 @@ def earliest(walk: Walk, ask: Ask, now_s: float, booked: Bookings | None = None)
 
 
 def _counted(walk: Walk, room: Room, now_s: float) -> Found | None:
-    """The same where it is only asked on how many nodes. What has used up an empty node of its own gives it back as a whole."""
-    space, later, at_s = walk.space, Later(walk.space), None
+    """The same where it is only asked on how many nodes."""
+    later, at_s = Later(walk.space), None
     if room.enough:
         return Found(now_s, room.able, room.led, later, [])
-    each, alike = room.ask.each, space.even is not None and not space.shared and room.ask.lead is None
-    whole = alike and space.even is not None and space.gives(space.even, each)
     for end_s, _, run in walk.ends:
         if end_s == FOREVER or (at_s is not None and end_s > at_s):
             break
-        if whole and run.grant.ask.lead is None and space.cells.used_up(space.of[run.grant.nodes[0]]):
-            room.change(NOWHERE, len(run.grant.nodes), len(run.grant.nodes))
-        else:
-            room.come_back(later, run.grant)
+        room.come_back(later, run.grant)
         if at_s is None and room.enough:
             at_s = max(end_s, now_s)
     room.settle(later)
