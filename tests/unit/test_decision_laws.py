@@ -10,7 +10,7 @@ from test_sharing_laws import Shared
 from test_staying_laws import Kept
 
 from trainmaster.model.cluster import UNBOUNDED, Cluster
-from trainmaster.scheduling.admission.quota import asked
+from trainmaster.scheduling.admission.stock import asked
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.model.jobs import Kind, Run
 from trainmaster.scheduling.model.snapshot import Snapshot

@@ -1,50 +1,33 @@
 """What projects may hold: guarantee ≤ nominal ≤ limit of each resource, and how many jobs may run at a time.
 
 Up to its nominal quota a project has what is its own; beyond it borrows what others leave idle, and gives it back when they
-come (`preempt.ByRight`). What is guaranteed is never lent. A parent's quota holds for all that is below it. Sources: Kueue's
-cohorts, Volcano's capacity plugin.
+come (`preemption.victims.ByRight`). What is guaranteed is never lent (`guarantees`). A parent's quota holds for all that is
+below it. Sources: Kueue's cohorts, Volcano's capacity plugin.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from trainmaster.model.cluster import UNBOUNDED, Cluster, Project, Quota
+from trainmaster.scheduling.admission.guarantees import Guarantees
+from trainmaster.scheduling.admission.stock import CPUS, GPUS, Held, Stock, asked
 from trainmaster.scheduling.model import words
-from trainmaster.scheduling.model.cells import Cell
 from trainmaster.scheduling.model.jobs import Kind, Run, by_kind
-from trainmaster.scheduling.model.request import WHOLE, Ask, ask_of
+from trainmaster.scheduling.model.request import WHOLE, Ask
 from trainmaster.scheduling.model.snapshot import Refusal
-from trainmaster.scheduling.model.space import GONE, Grant, Site
-
-Held = dict[str, int]  # thousandths by resource
-GPUS, CPUS = "gpus", "cpus"
+from trainmaster.scheduling.model.space import Grant, Site
 
 
 class Tally:
     """What every project holds now, against what it may. Changed in place while plans are made."""
 
     def __init__(self, rules: Cluster, sites: Sequence[Site]) -> None:
-        self.rules, self.sites = rules, sites
-        self._express = {one.name: one for one in rules.classes if one.express_gpus}
-        self._lane: Held = {}  # what jobs in an express lane hold, by class
-        projects = any(one.bounded for one in rules.projects)
-        self.idle = not projects and not self._express
+        self.rules, self.stock, self.guarantees, self._lanes = rules, Stock(sites), Guarantees(rules), _Lanes(rules)
+        self.idle = not any(one.bounded for one in rules.projects) and not self._lanes.express
         self.held: dict[str, Held] = {}
         self.jobs: dict[str | tuple[str, str], int] = {}  # that run, by project and by member
         self.borrowers: set[str] = set()  # projects that hold more than is theirs of anything
         self._bounds: dict[str, _Bounds] = {}
-        self._totals: Held = {}  # of all projects together, on open nodes
-        self._closed = {node for node, site in enumerate(sites) if not site.open}
-        self._owed: dict[str, dict[str, int]] = {}  # by resource: what is guaranteed to whom and not in their hands
-        for one in rules.projects:
-            for resource, quota in one.quotas:
-                if quota.guarantee:
-                    self._owed.setdefault(resource, {})[one.name] = int(quota.guarantee * WHOLE)
-        self._pledged = {resource: dict(owed) for resource, owed in self._owed.items()}  # the same while nobody holds anything
-        self._owing = {resource: sum(owed.values()) for resource, owed in self._owed.items()}
-        self._nested = any(self._inside(one.name, owed) for owed in self._owed.values() for one in rules.projects)
 
     def fill(self, alike: Mapping[Kind, Sequence[Run]], sign: int = 1) -> None:
         """All that these hold (or no longer do: `sign` -1). What jobs of one kind hold is the same, unless any kind of GPU is
@@ -53,8 +36,10 @@ class Tally:
         if self.idle:
             return
         for kind, runs in alike.items():
-            if not self._closed and kind.choices is None and (len(kind.ask.each.kinds) == 1 or not kind.ask.gpu_milli):
-                self._enter(kind, kind.ask, asked(kind.ask), sign * len(runs))
+            if kind.choices is None and self.stock.alike(kind.ask):
+                amounts, times = asked(kind.ask), sign * len(runs)
+                self._enter(kind, kind.ask, amounts, times)
+                self.stock.add(amounts, times)
             else:
                 for run in runs:
                     self.enter(kind, run.grant, sign)
@@ -63,10 +48,9 @@ class Tally:
         """A job of this kind holds this (or no longer does: `sign` -1)."""
         if self.idle:
             return
-        self._enter(kind, grant.ask, self.amounts(grant), sign)
-        if not self._closed.isdisjoint(grant.nodes):
-            for resource, milli in self._on_closed(grant).items():
-                self._totals[resource] -= sign * milli
+        amounts = self.stock.amounts(grant)
+        self._enter(kind, grant.ask, amounts, sign)
+        self.stock.enter(grant, amounts, sign)
 
     def leave(self, runs: Collection[Run], sign: int = 1) -> None:
         """They give back what they do when they stop (or do not after all: `sign` -1)."""
@@ -76,7 +60,7 @@ class Tally:
                 self.enter(run.task.kind, run.least, sign)
 
     def _enter(self, kind: Kind, ask: Ask, amounts: Held, sign: int) -> None:
-        for name, held, quotas in (self._bounds.get(kind.project) or self._bound(kind.project)).own:
+        for name, held, quotas in self._of(kind).own:
             for resource, milli in amounts.items():
                 held[resource] = held.get(resource, 0) + sign * milli
             self.jobs[name] = self.jobs.get(name, 0) + sign
@@ -85,49 +69,17 @@ class Tally:
                 has = held.get(resource, 0)
                 over = over or has > nominal
                 if guaranteed:
-                    owed = guaranteed - has if has < guaranteed else 0
-                    self._owing[resource] += owed - self._owed[resource][name]
-                    self._owed[resource][name] = owed
+                    self.guarantees.hold(name, resource, guaranteed, has)
             (self.borrowers.add if over else self.borrowers.discard)(name)
-        for resource, milli in amounts.items():
-            self._totals[resource] = self._totals.get(resource, 0) + sign * milli
-        if self._express and self._hurries(kind, ask):
-            self._lane[kind.work] = self._lane.get(kind.work, 0) + sign * ask.gpu_milli
+        self._lanes.enter(kind, ask, sign)
         member = (kind.project, kind.member)
         self.jobs[member] = self.jobs.get(member, 0) + sign
-
-    def amounts(self, grant: Grant) -> Held:
-        """What a grant takes, by the kinds of the very devices."""
-        found = asked(grant.ask)
-        if len(grant.ask.each.kinds) == 1 or not grant.ask.gpu_milli:
-            return found
-        found = dict(found)
-        for index, node in enumerate(grant.nodes):
-            devices = grant.held(index)
-            if node < 0 or not devices:
-                continue
-            site, shape = self.sites[node], grant.shape(index)
-            for place, device in enumerate(devices):
-                milli = shape.share if shape.share and place == len(devices) - 1 else WHOLE
-                kind = site.cell.kinds[site.devices[device]]
-                found[kind] = found.get(kind, 0) + milli
-        return found
-
-    def _on_closed(self, grant: Grant) -> Held:
-        """What it takes of nodes that are not open: of what these have nothing counts as there to be given either."""
-        found: Held = {}
-        for index, node in enumerate(grant.nodes):
-            if node in self._closed:
-                part = Grant(ask_of(1, grant.shape(index)), (node,), grant.devices[index : index + 1])
-                for resource, milli in self.amounts(part).items():
-                    found[resource] = found.get(resource, 0) + milli
-        return found
 
     def barrier(self, kind: Kind, grant: Grant | None = None) -> Refusal | None:
         """Why a job of this kind may not start now whatever is free (on just this, if `grant` is given); None: it may."""
         if self.idle:
             return None
-        bounds, jobs = self._bounds.get(kind.project) or self._bound(kind.project), self.jobs
+        bounds, jobs = self._of(kind), self.jobs
         for name, most in bounds.running:
             if not most:
                 return Refusal("impossible", f"asks to run in project {name}, which may run no jobs at all")
@@ -139,9 +91,9 @@ class Tally:
             text = f"a member of project {kind.project} may run {_jobs(bounds.member)} at a time"
             return Refusal("quota", f"waiting for quota: {text}")
         ask = kind.ask if grant is None else grant.ask
-        if self._express and ask.gpu_milli and not self._hurries(kind, ask) and self._lanes_are_full(ask):
+        if self._lanes.bar(kind, ask, self.stock):
             return Refusal("quota", "waiting for quota: the GPUs that are left are kept for short jobs of the express lane")
-        needed = asked(ask) if grant is None else self.amounts(grant)
+        needed = asked(ask) if grant is None else self.stock.amounts(grant)
         for resource, milli in needed.items():
             refused = self._beyond(bounds, resource, milli)
             if refused is not None:
@@ -153,20 +105,12 @@ class Tally:
         ask = kind.ask
         if self.idle or len(ask.each.kinds) == 1 or not ask.gpu_milli:
             return frozenset()
-        bounds = self._bounds.get(kind.project) or self._bound(kind.project)
-        kinds = (gpu for gpu in self.capacity if gpu not in (GPUS, CPUS))
+        bounds = self._of(kind)
+        kinds = (gpu for gpu in self.stock.capacity if gpu not in (GPUS, CPUS))
         return frozenset(gpu for gpu in kinds if self._beyond(bounds, gpu, ask.gpu_milli) is not None)
 
-    def _hurries(self, kind: Kind, ask: Ask) -> bool:
-        """Whether it, with this, may use the express lane of its class."""
-        work = self._express.get(kind.work)
-        short = work is not None and kind.limit_s is not None and kind.limit_s <= work.express_limit_s
-        return work is not None and short and ask.gpu_milli <= work.express_gpus * WHOLE
-
-    def _lanes_are_full(self, ask: Ask) -> bool:
-        """Whether it would take what is kept for others' lanes."""
-        kept = sum(max(0, int(one.express_gpus * WHOLE) - self._lane.get(name, 0)) for name, one in self._express.items())
-        return self._totals.get(GPUS, 0) + ask.gpu_milli + kept > self.capacity.get(GPUS, 0)
+    def _of(self, kind: Kind) -> "_Bounds":
+        return self._bounds.get(kind.project) or self._bound(kind.project)
 
     def _bound(self, name: str) -> "_Bounds":
         line = self.rules.line(name)
@@ -188,56 +132,33 @@ class Tally:
         return found
 
     def _beyond(self, bounds: "_Bounds", resource: str, milli: int) -> Refusal | None:
-        owed = self._owed.get(resource)
+        owing = self.guarantees.owing(resource)
         for name, held, limit in bounds.limits.get(resource, ()):
             if held.get(resource, 0) + milli > limit:
                 most = _amount(resource, limit)
                 if milli > limit:
                     return Refusal("impossible", f"asks for {_amount(resource, milli)}; project {name} may hold {most}")
                 return Refusal("quota", f"waiting for quota: project {name} may hold {most} at a time")
-            if owed and name != bounds.line[0].name and not self._guaranteed(bounds.line[0], resource, milli):
-                below = {one: left for one, left in owed.items() if any(up.name == name for up in self.rules.line(one)[1:])}
-                others = self._of_others(below, bounds.line)
+            if owing and name != bounds.line[0].name and not self._guaranteed(bounds.line[0], resource, milli):
+                others = self.guarantees.below(name, resource, bounds.line)
                 if others and held.get(resource, 0) + milli + others > limit:
                     text = f"what is left of {_noun(resource)} of project {name} is guaranteed to others in it"
                     return Refusal("quota", f"waiting for quota: {text}")
-        if not owed or self._totals.get(resource, 0) + milli + self._owing[resource] <= self.capacity.get(resource, 0):
+        free = self.stock.free(resource) - milli
+        if not owing or owing <= free or self._guaranteed(bounds.line[0], resource, milli):
             return None
-        if self._guaranteed(bounds.line[0], resource, milli):
-            return None
-        if self._nested:
-            others = self._of_others(owed, bounds.line)
-        else:
-            others = self._owing[resource] - sum(owed.get(one.name, 0) for one in bounds.line)
-        if others and self._totals.get(resource, 0) + milli + others > self.capacity.get(resource, 0):
-            never = self._of_others(self._pledged[resource], bounds.line)
-            if milli + never > self.whole.get(resource, 0):
-                theirs = f"of {_amount(resource, self.whole.get(resource, 0))} here {_amount(resource, never)} are guaranteed"
+        others = self.guarantees.to_others(resource, bounds.line)
+        if others and others > free:
+            never, whole = self.guarantees.pledged(resource, bounds.line), self.stock.whole.get(resource, 0)
+            if milli + never > whole:
+                theirs = f"of {_amount(resource, whole)} here {_amount(resource, never)} are guaranteed"
                 return Refusal("impossible", f"asks for {_amount(resource, milli)}; {theirs} to other projects")
-            return Refusal("quota", f"waiting for quota: what is left of {_noun(resource)} is guaranteed to other projects")
+            return guaranteed_to_others(resource)
         return None
 
     def _guaranteed(self, own: Project, resource: str, milli: int) -> bool:
         """Whether so much more is within what is guaranteed to a project."""
         return self._held(own.name).get(resource, 0) + milli <= quota_of(own, resource).guarantee * WHOLE
-
-    def _of_others(self, guaranteed: Mapping[str, int], line: Sequence[Project]) -> int:
-        """How much of this is other projects' than those in `line`. What is guaranteed within a project's own counts once."""
-        own = {one.name for one in line}
-
-        def kept(name: str) -> int:
-            inner = sum(kept(one) for one in self._inside(name, guaranteed))
-            return inner if name in own else max(guaranteed[name], inner)
-
-        return sum(kept(name) for name in guaranteed if self._above(name, guaranteed) is None)
-
-    def _inside(self, name: str, guaranteed: Mapping[str, int]) -> list[str]:
-        """Those of `guaranteed` that are part of a project with none of them between."""
-        return [one for one in guaranteed if self._above(one, guaranteed) == name]
-
-    def _above(self, name: str, guaranteed: Mapping[str, int]) -> str | None:
-        """The nearest of those that it is part of to which anything is guaranteed as well."""
-        return next((one.name for one in self.rules.line(name)[1:] if one.name in guaranteed), None)
 
     def within(self, kind: Kind) -> bool:
         """Whether it would hold no more than is its own with one more job of this kind, of everything asked for.
@@ -248,7 +169,7 @@ class Tally:
         if self.idle:
             return False
         needed, owned = asked(kind.ask), False
-        bounds = self._bounds.get(kind.project) or self._bound(kind.project)
+        bounds = self._of(kind)
         for at, (name, held, quotas) in enumerate(bounds.own):
             for resource, nominal, _ in quotas:
                 has = held.get(resource, 0) + needed.get(resource, 0)
@@ -278,18 +199,34 @@ class Tally:
                     found[resource] = more
         return found
 
-    @cached_property
-    def capacity(self) -> Held:
-        """What the nodes have that are open."""
-        return _amounts_of(site.cell for site in self.sites if site.open)
-
-    @cached_property
-    def whole(self) -> Held:
-        """What all have, those included that may come back."""
-        return _amounts_of(site.cell for site in self.sites if site.open or site.why != GONE)
-
     def _held(self, project: str) -> Held:
         return self.held.setdefault(project, {})
+
+
+class _Lanes:
+    """Express lanes: GPUs that are kept for short jobs of a class, and what such jobs hold of them."""
+
+    def __init__(self, rules: Cluster) -> None:
+        self.express = {one.name: one for one in rules.classes if one.express_gpus}
+        self._held: Held = {}  # by class
+
+    def enter(self, kind: Kind, ask: Ask, sign: int) -> None:
+        """A job holds this (or no longer does: `sign` -1)."""
+        if self.express and self._hurries(kind, ask):
+            self._held[kind.work] = self._held.get(kind.work, 0) + sign * ask.gpu_milli
+
+    def bar(self, kind: Kind, ask: Ask, stock: Stock) -> bool:
+        """Whether it would take what is kept for others' lanes."""
+        if not self.express or not ask.gpu_milli or self._hurries(kind, ask):
+            return False
+        kept = sum(max(0, int(one.express_gpus * WHOLE) - self._held.get(name, 0)) for name, one in self.express.items())
+        return ask.gpu_milli + kept > stock.free(GPUS)
+
+    def _hurries(self, kind: Kind, ask: Ask) -> bool:
+        """Whether it, with this, may use the express lane of its class."""
+        work = self.express.get(kind.work)
+        short = work is not None and kind.limit_s is not None and kind.limit_s <= work.express_limit_s
+        return work is not None and short and ask.gpu_milli <= work.express_gpus * WHOLE
 
 
 class _Bounds(NamedTuple):
@@ -304,28 +241,6 @@ class _Bounds(NamedTuple):
     limits: Mapping[str, Sequence[tuple[str, Held, float]]]
 
 
-@lru_cache(maxsize=1 << 17)
-def asked(ask: Ask) -> Held:
-    """What a gang counts as against quotas, in thousandths; a kind of GPU only where it names one."""
-    lead = ask.first
-    found = {CPUS: ask.each.cpus * (ask.nodes - 1) + lead.cpus}
-    if ask.gpu_milli:
-        found[GPUS] = ask.gpu_milli
-        if len(ask.each.kinds) == 1:
-            found[ask.each.kinds[0]] = ask.gpu_milli
-    return found
-
-
-def _amounts_of(cells: Iterable[Cell]) -> Held:
-    found: Held = {}
-    for cell, nodes in Counter(cells).items():
-        found[GPUS] = found.get(GPUS, 0) + WHOLE * sum(cell.whole) * nodes
-        found[CPUS] = found.get(CPUS, 0) + cell.cpus * nodes
-        for gpu, count in zip(cell.kinds, cell.whole, strict=True):
-            found[gpu] = found.get(gpu, 0) + WHOLE * count * nodes
-    return found
-
-
 def closed(kind: Kind, shut: frozenset[str]) -> Refusal:
     """Why a job to which any kind of GPU is welcome waits while some are free."""
     kinds = ", ".join(sorted(shut))
@@ -338,6 +253,11 @@ def quota_of(project: Project, resource: str) -> Quota:
 
 
 _FREE = Quota()
+
+
+def guaranteed_to_others(resource: str) -> Refusal:
+    """Why a job waits although it would fit."""
+    return Refusal("quota", f"waiting for quota: what is left of {_noun(resource)} is guaranteed to other projects")
 
 
 def _jobs(count: int) -> str:

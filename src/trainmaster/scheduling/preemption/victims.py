@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from trainmaster.scheduling.admission.quota import Tally, asked
+from trainmaster.scheduling.admission.quota import Tally
+from trainmaster.scheduling.admission.stock import asked
 from trainmaster.scheduling.model.jobs import Run, Task
 from trainmaster.scheduling.model.request import Ask
 from trainmaster.scheduling.model.snapshot import Snapshot
@@ -269,7 +270,7 @@ def _by_right(stage: Stage, task: Task, resources: Sequence[str]) -> list[Run]:
             continue
         if resources and other.project not in own:
             more = borrowed.setdefault(other.project, dict(tally.borrowed(other.project, resources)))
-            amounts = tally.amounts(run.grant)
+            amounts = tally.stock.amounts(run.grant)
             if any(more.get(resource, 0) > 0 and amounts.get(resource) for resource in resources):
                 for resource in more:
                     more[resource] -= amounts.get(resource, 0)
