@@ -344,6 +344,25 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         (f"Epoch 1:  25%|{BAR}| 1/4 [00:00<00:01, 9.9it/s, loss=1.25, lr=0.0]", (5, {"loss": 1.25, "lr": 0.0})),
         (f"Epoch 2:   0%|{BAR}| 0/4 [00:00<?, ?it/s, loss=1.125]", (8, {"loss": 1.125})),
     ],
+    "Sockeye: an epoch and all batches so far, in letters": [
+        ("[INFO:sockeye.training] E=0 B=50\tu/sec=27.75\tppl=54.5", (50, {"u/sec": 27.75, "ppl": 54.5})),
+        ("[INFO:sockeye.training] Checkpoint [1]\tUpdates=60 Epoch=0 Samples=1328", (60, {"Samples": 1328.0})),
+        ("[INFO:sockeye.training] Checkpoint [1]\tTrain-ppl=49.25", (None, {"Train-ppl": 49.25})),
+        ("[INFO:sockeye.training] E=0 B=100\tu/sec=22.5\tppl=21.75", (100, {"u/sec": 22.5, "ppl": 21.75})),
+        ("[INFO:sockeye.training] E=1 B=150\tu/sec=22.5\tppl=20.75", (150, {"u/sec": 22.5, "ppl": 20.75})),
+    ],
+    "neat-python: each generation has a heading": [
+        (" ****** Running generation 0 ****** ", (0, {})),
+        ("Population's average fitness: 2.25 stdev: 0.375", (None, {"Population_average_fitness": 2.25, "stdev": 0.375})),
+        ("Average adjusted fitness: 0.5", (None, {"Average_adjusted_fitness": 0.5})),
+        ("Mean genetic distance 1.465, standard deviation 0.423", None),
+        ("   ID   age  size   fitness   adj fit  stag", None),
+        ("     1    0   400      2.999    0.583     0", None),
+        ("Generation time: 0.088 sec", None),
+        (" ****** Running generation 1 ****** ", (1, {})),
+        ("Key: 39636", None),
+        ("Fitness: 3.875", (None, {"Fitness": 3.875})),
+    ],
 }
 
 
