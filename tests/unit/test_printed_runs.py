@@ -363,6 +363,15 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("Key: 39636", None),
         ("Fitness: 3.875", (None, {"Fitness": 3.875})),
     ],
+    "DeepXDE: the losses of the best model stand below its step": [
+        ("Epoch 3000: train loss improved from 4.04e-04 to 1.34e-05, saving model to model/model-3000.pt ...", (3000, {})),
+        ("Epoch 10000: train loss improved from 4.04e-04 to 1.34e-05, saving model to model/model-10000.pt ...", (10000, {})),
+        ("Best model at step 3000:", None),
+        ("  train loss: 1.03e-05", None),
+        ("  test loss: 2.37e-05", None),
+        ("  test metric: [3.31e-04]", None),
+        ("Test loss: 0.5", (None, {"Test_loss": 0.5})),
+    ],
 }
 
 
