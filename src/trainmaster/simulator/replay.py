@@ -159,7 +159,7 @@ class Replay:
             life.attempts.evicted(self.now_s)
         task = run.at(self.now_s)
         estimate_s = None if task.estimate_s is None else task.estimate_s + again_s
-        task = task._replace(since_s=self.now_s, running=False, estimate_s=estimate_s, keeps=False)
+        task = task._replace(since_s=run.again_since_s(self.now_s), running=False, estimate_s=estimate_s, keeps=False)
         if shrunk:
             self._scheduler.promised[id] = run.least
             self._scheduler.queue(task._replace(shrinks=task.shrinks + 1, keeps=True))

@@ -10,7 +10,7 @@ from trainmaster.model.spec import Restarts
 from trainmaster.scheduling.admission.feasible import grouped, never
 from trainmaster.scheduling.admission.forbidden import Forbidden
 from trainmaster.scheduling.model.cells import Cell
-from trainmaster.scheduling.model.jobs import Choices, Kind, Owner, kind_of
+from trainmaster.scheduling.model.jobs import Choices, Kind, kind_of, owner_of
 from trainmaster.scheduling.model.request import WHOLE, Ask, Shape, ask_of
 from trainmaster.scheduling.model.snapshot import DEFAULT
 from trainmaster.scheduling.model.space import Site
@@ -47,8 +47,7 @@ class Arrival(NamedTuple):
 
     def kind(self, rules: Cluster) -> Kind:
         """Its kind for the scheduler under these rules."""
-        tier = rules.work(self.work).priority
-        owner = Owner(self.project, self.member, self.work, tier + self.priority, tier)
+        owner = owner_of(rules, (self.project, self.member, self.work), self.priority)
         return kind_of(self.choices or self.ask, owner, self.limit_s, self.command)
 
 

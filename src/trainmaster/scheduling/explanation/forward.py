@@ -115,7 +115,9 @@ class _World:
         run = self.running[id]
         self._leave(id, run)
         self.left_s[id] = max(0.0, self.left_s[id] - (self.now_s - max(run.placed_s, self.snapshot.now_s)))
-        task = self.waiting[id] = run.at(self.now_s)._replace(since_s=self.now_s, running=False, keeps=shrunk)
+        task = self.waiting[id] = run.at(self.now_s)._replace(
+            since_s=run.again_since_s(self.now_s), running=False, keeps=shrunk
+        )
         if shrunk:
             self.promised[id] = run.least
         if self.state is not None:

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise
 
-from trainmaster.model.cluster import URGENT, Cluster, Pool
+from trainmaster.model.cluster import Cluster, Pool
 from trainmaster.model.job import Job, State, StopFor
 from trainmaster.model.ledger import Balance
 from trainmaster.model.nodes import Allocation, Node, NodeShare, NodeState
 from trainmaster.model.spec import Choose, JobSpec
 from trainmaster.scheduling.model.cells import FOREVER, Cell
 from trainmaster.scheduling.model.domains import CHECKPOINT
-from trainmaster.scheduling.model.jobs import Choices, Kind, Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.model.jobs import CARRIED, Choices, Kind, Past, Run, Task, kind_of, owner_of
 from trainmaster.scheduling.model.request import Ask, Shape, Wish, amounts, asked, milli
 from trainmaster.scheduling.model.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.model.space import Grant, Site
@@ -56,8 +56,7 @@ def places_of(nodes: Iterable[Node]) -> dict[str, int]:
 def kind(job: Job, rules: Cluster = DEFAULT) -> Kind:
     """What the scheduler knows of a job that others may have in common with it."""
     spec = job.spec
-    tier = rules.work(spec.work).priority + (URGENT if job.urgent is not None else 0)
-    owner = Owner(spec.project, job.owner, spec.work, tier + spec.priority, tier)
+    owner = owner_of(rules, (spec.project, job.owner, spec.work), spec.priority, job.urgent is not None)
     place = spec.placement
     wish = Wish(place.strategy, place.prefer, place.prefer_s, place.group, place.near)
     return kind_of(choices(spec) or asked(spec), owner, spec.time_limit_s, program(spec), wish)
@@ -97,7 +96,9 @@ def task(job: Job, rules: Cluster = DEFAULT) -> Task:
     homes: tuple[str, ...] = ()
     if job.attempt is not None and job.spec.placement.near == CHECKPOINT:
         homes = tuple(share.node for share in job.attempt.allocation.shares)
-    found = Task(job.seq, job.id, kind(job, rules), job.queued_s, job.not_before_s, left_s, job.ran_s)
+    of = kind(job, rules)
+    since_s = job.queued_s - min(job.waited_s, of.wait_max_s / CARRIED)
+    found = Task(job.seq, job.id, of, since_s, job.not_before_s, left_s, job.ran_s)
     return found._replace(evictions=job.evictions, shrinks=job.shrinks, keeps=job.keeps, homes=homes)
 
 

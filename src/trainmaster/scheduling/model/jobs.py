@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from trainmaster.model.cluster import URGENT
+from trainmaster.model.cluster import URGENT, WAIT_MAX_S, Cluster
 from trainmaster.scheduling.model.cells import FOREVER
 from trainmaster.scheduling.model.request import ANYWHERE, Ask, Wish, ask_of
 from trainmaster.scheduling.model.space import Grant
+
+CARRIED = 3.0  # so that a job that was let go first has to wait again before it goes first once more
 
 
 class Choices(NamedTuple):
@@ -31,6 +33,7 @@ class Kind:
     work: str = "training"  # the workload class
     priority: int = 0  # the class's and its own together, and `URGENT` where somebody called it so
     tier: int = 0  # the same of the class alone
+    wait_max_s: float = WAIT_MAX_S  # after so long in the queue it goes first
     limit_s: float | None = None  # time limit
     command: str = ""  # what runs, without what it is told; "" where nobody knows
     wish: Wish = ANYWHERE
@@ -64,9 +67,17 @@ class Owner(NamedTuple):
     work: str = "training"  # the workload class
     priority: int = 0
     tier: int = 0
+    wait_max_s: float = WAIT_MAX_S
 
 
 NOBODY = Owner()
+
+
+def owner_of(rules: Cluster, whose: tuple[str, str, str], priority: int, urgent: bool = False) -> Owner:
+    """`whose`: project, member and workload class; `priority`: the job's own."""
+    work = rules.work(whose[2])
+    tier = work.priority + (URGENT if urgent else 0)
+    return Owner(*whose, tier + priority, tier, work.wait_max_s)
 
 
 @lru_cache(maxsize=1 << 17)
@@ -82,7 +93,7 @@ def alone(kind: Kind, ask: Ask) -> Kind:
     """The same as if `ask`, one of its choices, were all that it asks for."""
     if kind.choices is None:
         return kind
-    owner = Owner(kind.project, kind.member, kind.work, kind.priority, kind.tier)
+    owner = Owner(kind.project, kind.member, kind.work, kind.priority, kind.tier, kind.wait_max_s)
     return kind_of(ask, owner, kind.limit_s, kind.command, kind.wish)
 
 
@@ -92,7 +103,7 @@ class Task(NamedTuple):
     seq: int
     id: str
     kind: Kind
-    since_s: float  # in the queue since; for one that was evicted or restarted: again
+    since_s: float  # in the queue since; for one that was restarted: again; for one that was evicted: see `again_since_s`
     not_before_s: float = 0.0  # back-off
     estimate_s: float | None = None  # how long it will run from here; None: nobody knows
     attained_s: float = 0.0  # running time it has had
@@ -142,6 +153,11 @@ class Run(NamedTuple):
     def kept_s(self) -> float:
         """What it did before this is not lost when it makes way."""
         return self.placed_s if self.saved_s is None else max(self.saved_s, self.placed_s)
+
+    def again_since_s(self, now_s: float) -> float:
+        """In the queue since, once it has made way: its wait before counts, up to a third of the longest."""
+        waited_s = min(max(0.0, self.placed_s - self.task.since_s), self.task.kind.wait_max_s / CARRIED)
+        return now_s - waited_s
 
     @property
     def end_s(self) -> float:

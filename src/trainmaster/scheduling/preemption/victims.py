@@ -18,11 +18,22 @@ from trainmaster.scheduling.model.space import Space
 from trainmaster.scheduling.reservation.backfill import Later
 from trainmaster.scheduling.reservation.room import Room
 from trainmaster.scheduling.state.cluster import ClusterState
-from trainmaster.scheduling.state.figures import EVICTIONS, GPUS, PLACED_S, SINCE_S, STOPPING, Floats, Mask, running, waiting
-from trainmaster.scheduling.state.order import STILL_S, Ranking, by_keys
+from trainmaster.scheduling.state.figures import (
+    EVICTIONS,
+    GPUS,
+    PLACED_S,
+    SINCE_S,
+    STOPPING,
+    WAIT_MAX_S,
+    Floats,
+    Mask,
+    running,
+    waiting,
+)
+from trainmaster.scheduling.state.order import Ranking, by_keys
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
-EVICTIONS_MAX = 6  # each eviction doubles the time that one runs undisturbed afterwards, so many times at most
+EVICTIONS_MAX = 16  # each eviction doubles the time that a job runs undisturbed afterwards, so many times at most
 
 
 class Preempt(Protocol):
@@ -77,7 +88,8 @@ class Stage:
     def _find_behind(self, may: "May", order: Ranking) -> "_Behind":
         queue, live, now_s, space = self.state.queue, self.state.running, self.snapshot.now_s, self.state.space
         waits, rows = waiting([line[0][2] for line in queue.all], queue.rows.array), live.rows.array
-        able = may(now_s, rows[:, SINCE_S], rows[:, PLACED_S]) & self._unprotected(rows)
+        stood = rows[:, PLACED_S] - rows[:, SINCE_S] >= rows[:, WAIT_MAX_S]
+        able = may(now_s - rows[:, PLACED_S], stood) & self._unprotected(rows)
         if self.stopped:
             able &= np.array([run.task.id not in self.stopped for run in live.all], bool)
         some = np.flatnonzero(able)
@@ -173,21 +185,21 @@ class _Behind(NamedTuple):
 
 
 _ALL = "behind"
-May = Callable[[float, Floats, Floats], Mask]  # now, in the queue since, placed: whether one that runs may be stopped
+May = Callable[[Floats, Mask], Mask]  # how long jobs have run, whether they had waited for too long: which may be stopped
 
 
-def at_once(now_s: float, since_s: Floats, placed_s: Floats) -> Mask:
-    """Everybody makes way, but whoever had to stand still for long has its turn."""
-    return _has_run(now_s - placed_s, 0.0, placed_s - since_s)
+def at_once(ran_s: Floats, stood: Mask) -> Mask:
+    """Every job makes way, but one that had waited for too long has its turn."""
+    return _has_run(ran_s, 0.0, stood)
 
 
-def after_a_while(now_s: float, since_s: Floats, placed_s: Floats) -> Mask:
-    """Whoever has run long enough to have got somewhere; for one that had stood still for long that is longer."""
-    return _has_run(now_s - placed_s, MIN_RUN_S, placed_s - since_s)
+def after_a_while(ran_s: Floats, stood: Mask) -> Mask:
+    """Jobs that have run long enough to have got somewhere; for one that had waited for too long that is longer."""
+    return _has_run(ran_s, MIN_RUN_S, stood)
 
 
-def _has_run(ran_s: Floats, least_s: float, stood_s: Floats) -> Mask:
-    found: Mask = ran_s >= np.where(stood_s >= STILL_S, MIN_TURN_S, least_s)
+def _has_run(ran_s: Floats, least_s: float, stood: Mask) -> Mask:
+    found: Mask = ran_s >= np.where(stood, MIN_TURN_S, least_s)
     return found
 
 

@@ -28,7 +28,7 @@ class Running:
     def __init__(self, runs: Iterable[Run]) -> None:
         self.by_id: dict[str, Run] = {}
         self.all: list[Run] = []  # by their rows
-        self.rows = Rows(11)
+        self.rows = Rows(12)
         self.ends: list[tuple[float, int, Run]] = []
         self.wide: set[str] = set()  # those that have more nodes than their least
         self._at: dict[str, int] = {}

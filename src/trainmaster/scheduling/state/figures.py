@@ -25,6 +25,7 @@ class Figures(NamedTuple):
     width: Floats  # GPUs, or CPUs where none is asked for
     tier: Floats
     priority: Floats
+    wait_max_s: Floats
     running: bool = False
 
 
@@ -35,30 +36,30 @@ def row_of(task: Task, *more: float) -> Row:
     """The row of a job, with what else is wanted of it."""
     kind = task.kind
     left_s = FOREVER if task.estimate_s is None else task.estimate_s
-    return task.seq, task.since_s, left_s, task.attained_s, width_of(kind.ask), kind.tier, kind.priority, *more
+    return task.seq, task.since_s, left_s, task.attained_s, width_of(kind.ask), kind.tier, kind.priority, kind.wait_max_s, *more
 
 
 def figures_of(tasks: Sequence[Task]) -> Figures:
     """Of jobs in the queue."""
-    return waiting(tasks, np.array([row_of(task) for task in tasks], np.float64).reshape(len(tasks), 7))
+    return waiting(tasks, np.array([row_of(task) for task in tasks], np.float64).reshape(len(tasks), 8))
 
 
 def waiting(tasks: Sequence[Task], rows: Floats) -> Figures:
     """Of jobs in the queue whose rows these are."""
-    return Figures(tasks, *rows.T[:7])
+    return Figures(tasks, *rows.T[:8])
 
 
 def running(rows: Floats, now_s: float) -> Figures:
     """Of those that run whose rows these are, to hold them against those that wait."""
-    seq, since_s, left_s, attained_s, width, tier, priority, placed_s = rows.T[:8]
+    seq, since_s, left_s, attained_s, width, tier, priority, wait_max_s, placed_s = rows.T[:9]
     ran_s = now_s - placed_s
     left_s, attained_s = np.maximum(0.0, left_s - ran_s), attained_s + ran_s
-    return Figures((), seq, since_s, left_s, attained_s, width, tier, priority, True)
+    return Figures((), seq, since_s, left_s, attained_s, width, tier, priority, wait_max_s, True)
 
 
-SINCE_S = 1
-REQUEST, SAID_S = 7, 8  # columns of lines, after the figures of their heads (`state`)
-PLACED_S, GPUS, STOPPING, EVICTIONS = 7, 8, 9, 10  # columns of those that run, after their figures
+SINCE_S, WAIT_MAX_S = 1, 7
+REQUEST, SAID_S = 8, 9  # columns of lines, after the figures of their heads (`state`)
+PLACED_S, GPUS, STOPPING, EVICTIONS = 8, 9, 10, 11  # columns of those that run, after their figures
 
 
 class Rows:

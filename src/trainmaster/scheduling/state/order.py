@@ -1,7 +1,7 @@
 """Who goes first: keys of tasks, the smallest first. Every order is total: the cycle adds the order of submission.
 
-All of them age: who has not had a turn for `STILL_S` goes before everybody who has, whatever the class. So nobody waits for
-ever while jobs end that are like it.
+All of them age: a job that has waited for as long as its class allows (`wait_max`) goes before all that have not, whatever the
+class. So no job waits for ever while jobs end that are like it.
 """
 
 from collections.abc import Callable, Hashable
@@ -17,13 +17,12 @@ Key = tuple[Any, ...]
 Keys = tuple[Floats, ...]  # of jobs side by side: the first decides, then the next
 Ints = npt.NDArray[np.intp]
 Ranking = Callable[[Any, "Figures"], Keys]
-STILL_S = 23 * 86_400.0  # so long without a turn, and a job goes first for once
 LONG_S, LONG = 7 * 86_400.0, 2.0  # a wait of a week and twice what a job needs is long (see `aged`)
 
 
 def waited_long(now_s: float, task: Task) -> bool:
     """Whether it is its turn before everybody else's; who has begun with it is done with that."""
-    return not task.running and now_s - task.since_s >= STILL_S
+    return not task.running and now_s - task.since_s >= task.kind.wait_max_s
 
 
 def rank(kind: Kind) -> tuple[int, int]:
@@ -33,7 +32,7 @@ def rank(kind: Kind) -> tuple[int, int]:
 
 def first(now_s: float, jobs: Figures) -> Keys:
     """With what every order begins: long waits, then class and priority."""
-    late = np.zeros(len(jobs.seq)) if jobs.running else (now_s - jobs.since_s >= STILL_S).astype(np.float64)
+    late = np.zeros(len(jobs.seq)) if jobs.running else (now_s - jobs.since_s >= jobs.wait_max_s).astype(np.float64)
     return -late, -jobs.tier, -jobs.priority
 
 

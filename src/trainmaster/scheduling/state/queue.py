@@ -41,7 +41,7 @@ class Queue:
         self.tasks = {task.id: task for task in tasks}
         self.lines: dict[Kind | str, Line] = {}
         self.all: list[Line] = []  # by their rows
-        self.rows = Rows(9)
+        self.rows = Rows(10)
         self.heads: dict[Hashable, list[Head]] = {}
         entries: dict[Kind | str, list[Entry]] = {}
         for task in self.tasks.values():

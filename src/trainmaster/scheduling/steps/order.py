@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from trainmaster.scheduling.model.jobs import Task
 from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.scheduling.state.figures import Floats, waiting
-from trainmaster.scheduling.state.order import STILL_S, Key, Sharing, by_keys
+from trainmaster.scheduling.state.order import Key, Sharing, by_keys, waited_long
 from trainmaster.scheduling.state.queue import Head, Line, Queue
 
 Worth = Callable[[Task, Line], bool]  # whether to look at a job at all
@@ -31,7 +31,7 @@ class Turns(Protocol):
 def turns(policy: Policy, view: Any, queue: Queue, now_s: float) -> Turns:
     """All that wait."""
     if policy.sharing is not None:
-        return _Shared(policy.sharing, view, queue.heads, now_s - STILL_S)
+        return _Shared(policy.sharing, view, queue.heads, now_s)
     return _Ranked([queue.all[at] for at in ranked(policy, view, [line[0][2] for line in queue.all], queue.rows.array)])
 
 
@@ -76,12 +76,12 @@ _Claim = tuple[bool, Key, Key, int, _Owned]  # not early, claim, rank and order 
 class _Shared:
     """Owner by owner: after each start they are held against each other anew."""
 
-    def __init__(self, sharing: Sharing, view: Any, heads: Mapping[Hashable, Sequence[Head]], early_s: float) -> None:
-        self._sharing, self._view, self._early_s = sharing, view, early_s
+    def __init__(self, sharing: Sharing, view: Any, heads: Mapping[Hashable, Sequence[Head]], now_s: float) -> None:
+        self._sharing, self._view, self._now_s = sharing, view, now_s
         self._owned: dict[tuple[bool, Hashable], _Owned] = {}
         for owner, some in heads.items():
-            early = [head for head in some if head[2][0][2].since_s <= early_s]
-            rest = some if not early else [head for head in some if head[2][0][2].since_s > early_s]
+            early = [head for head in some if waited_long(now_s, head[2][0][2])]
+            rest = some if not early else [head for head in some if not waited_long(now_s, head[2][0][2])]
             for is_early, own in ((True, early), (False, rest)):
                 if own:
                     self._owned[is_early, owner] = _Owned(is_early, owner, own)
@@ -118,7 +118,7 @@ class _Shared:
         if at + 1 == len(line):
             return
         rank, seq, task = line[at + 1]
-        group = task.since_s <= self._early_s, self._sharing.owner(task.kind)
+        group = waited_long(self._now_s, task), self._sharing.owner(task.kind)
         owned = self._owned.get(group)
         if owned is None:
             owned = self._owned[group] = _Owned(*group, ())
