@@ -366,7 +366,7 @@ def ledger_fold() -> Enter:
             return charging.clock_set(usage, recorded.event.by_s)
         if job is None:
             return ()
-        return charging.entries(usage, rules.half_life_s, job, cast(JobEvent, recorded.event), recorded.now_s)
+        return charging.entries(usage, rules, job, cast(JobEvent, recorded.event), recorded.now_s)
 
     return enter
 

@@ -246,7 +246,7 @@ class Batch:
         self.jobs.add(job_id)
         self.effects.extend(effects)
         ended = job.attempt if isinstance(event, AttemptEnded) else None
-        entries = charging.entries(self.world.usage, self.world.rules.half_life_s, job, event, self.now_s)
+        entries = charging.entries(self.world.usage, self.world.rules, job, event, self.now_s)
         self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended, entries, over))
         return True
 

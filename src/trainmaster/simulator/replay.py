@@ -181,7 +181,7 @@ class Replay:
 
     def _stop(self, id: str) -> Run:
         """End or interrupt an attempt."""
-        run = self._scheduler.stop(id, self.now_s, self.settings.rules.half_life_s)
+        run = self._scheduler.stop(id, self.now_s, self.settings.rules)
         ran_s = self.now_s - run.placed_s
         self._lives[id].history.ran_s += ran_s
         if self.sampler is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.cycle import cycle, kept
 from trainmaster.scheduling.model.jobs import Past, Run, Task
-from trainmaster.scheduling.model.request import width_of
+from trainmaster.scheduling.model.request import service_of
 from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.model.space import Grant, Site
 from trainmaster.scheduling.model.usage import Account, Member, charged
@@ -55,12 +55,12 @@ class Scheduler:
             self._state.start(run)
         return task
 
-    def stop(self, id: str, now_s: float, half_life_s: float) -> Run:
+    def stop(self, id: str, now_s: float, rules: Cluster) -> Run:
         """A running job gives its nodes back, and its attempt is charged."""
         run = self.running.pop(id)
         if self._state is not None:
             self._state.end(id)
         kind = run.task.kind
-        member, rate, span = (kind.project, kind.member), width_of(run.grant.ask), (run.placed_s, now_s)
-        self.usage[member] = charged(self.usage.get(member, Account()), rate, span, half_life_s)
+        member, rate = (kind.project, kind.member), service_of(run.grant.ask, rules.cpu_weight)
+        self.usage[member] = charged(self.usage.get(member, Account()), rate, (run.placed_s, now_s), rules.half_life_s)
         return run

@@ -7,9 +7,10 @@ gives the same times at a fraction of the cost (`counted.py`): a law holds the t
 from collections.abc import Collection, Mapping
 from heapq import heapify, heappop, heappush
 
+from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.cycle import cycle, kept
 from trainmaster.scheduling.model.jobs import Run
-from trainmaster.scheduling.model.request import width_of
+from trainmaster.scheduling.model.request import service_of
 from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.model.space import Grant
 from trainmaster.scheduling.model.usage import Account, Accounts, Member, charged
@@ -35,11 +36,11 @@ def starts(snapshot: Snapshot, policy: Policy, lives: Mapping[str, float], wante
     return {id: began_s[id] for id in wanted if id in began_s}
 
 
-def settled(usage: Accounts, run: Run, now_s: float, half_life_s: float) -> tuple[Member, Account]:
+def settled(usage: Accounts, run: Run, now_s: float, rules: Cluster) -> tuple[Member, Account]:
     """Whose account an attempt that is over goes to, and what is in it then."""
     owner = (run.task.kind.project, run.task.kind.member)
     account = usage.get(owner, Account(0.0, now_s))
-    return owner, charged(account, width_of(run.grant.ask), (run.placed_s, now_s), half_life_s)
+    return owner, charged(account, service_of(run.grant.ask, rules.cpu_weight), (run.placed_s, now_s), rules.half_life_s)
 
 
 class _World:
@@ -107,7 +108,7 @@ class _World:
         del self.running[id]
         if self.state is not None:
             self.state.end(id)
-        owner, account = settled(self.usage, run, self.now_s, self.snapshot.rules.half_life_s)
+        owner, account = settled(self.usage, run, self.now_s, self.snapshot.rules)
         self.usage[owner] = account
 
     def _evict(self, id: str, shrunk: bool) -> None:

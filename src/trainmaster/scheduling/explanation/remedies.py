@@ -85,7 +85,7 @@ def changed(snapshot: Snapshot, changes: Iterable[Change]) -> Snapshot:
         rules = replace(rules, projects=tuple(_unbounded(one) if one.name in by[QUOTA] else one for one in rules.projects))
     usage = dict(snapshot.usage)
     for id in sorted(by[ENDS]):
-        owner, account = settled(usage, snapshot.running[id], snapshot.now_s, rules.half_life_s)
+        owner, account = settled(usage, snapshot.running[id], snapshot.now_s, rules)
         usage[owner] = account
     return snapshot._replace(
         usage=usage,

@@ -74,6 +74,17 @@ def width_of(ask: Ask) -> float:
     return (ask.gpu_milli or ask.each.cpus * ask.nodes) / WHOLE
 
 
+def billed(ask: Ask) -> tuple[int, int]:
+    """What an attempt is charged for, in thousandths: its GPUs, or its CPUs where it has no GPU."""
+    return (ask.gpu_milli, 0) if ask.gpu_milli else (0, ask.each.cpus * (ask.nodes - 1) + ask.first.cpus)
+
+
+def service_of(ask: Ask, cpu_weight: float) -> float:
+    """Service per second: GPUs, or CPUs of which each counts so much."""
+    gpus, cpus = billed(ask)
+    return (gpus + cpu_weight * cpus) / WHOLE
+
+
 def confined(ask: Ask, level: str | None) -> Ask:
     """The same, all of it in one domain of `level`; None: wherever it is."""
     return ask_of(ask.nodes, ask.each, ask.lead, level)

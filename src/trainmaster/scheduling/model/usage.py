@@ -1,7 +1,8 @@
 """What projects and their members have had, with a half-life: the accounts that fair share looks at.
 
-An account is in service: GPU-seconds (CPU-seconds of what asks for no GPU). All accounts fade at the same rate, so that two of
-them never change places by time alone. Source of the rule: Slurm's Fair Tree, the multifactor plugin's decay.
+An account is in service: GPU-seconds, and CPU-seconds of attempts without GPUs at a fixed rate (`Cluster.cpu_weight`). All
+accounts fade at the same rate, so that two of them never change places by time alone. Source of the rule: Slurm's Fair Tree,
+the multifactor plugin's decay.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from math import exp, log
 from typing import NamedTuple
 
 from trainmaster.scheduling.model.jobs import Kind, Run
-from trainmaster.scheduling.model.request import Ask
+from trainmaster.scheduling.model.request import Ask, billed
 
 Member = tuple[str, str]  # project, user
 
@@ -41,10 +42,15 @@ _MILLI = 1000
 
 
 class Held(NamedTuple):
-    """The live attempts of one member: their widths together, and widths times times of placement. Whole numbers: exact."""
+    """Live attempts of one member: what they are charged for together, and that times times of placement. Integers: exact."""
 
-    width_milli: int = 0
-    placed: int = 0  # thousandths × milliseconds
+    gpus: int = 0  # thousandths
+    cpus: int = 0
+    gpus_placed: int = 0  # thousandths × milliseconds
+    cpus_placed: int = 0
+
+
+_NOTHING = Held()
 
 
 class Holdings:
@@ -60,27 +66,25 @@ class Holdings:
                 for run in runs:
                     self.enter(run)
                 continue
-            own = _width_milli(kind.ask)
-            self._add(kind, own * len(runs), own * sum([round(run.placed_s * _MILLI) for run in runs]))
+            self._add(kind, kind.ask, len(runs), sum([round(run.placed_s * _MILLI) for run in runs]))
 
     def enter(self, run: Run, sign: int = 1) -> None:
         """An attempt began, or (`sign` -1) is over."""
-        own = sign * _width_milli(run.grant.ask)
-        self._add(run.task.kind, own, own * round(run.placed_s * _MILLI))
+        self._add(run.task.kind, run.grant.ask, sign, sign * round(run.placed_s * _MILLI))
 
-    def _add(self, kind: Kind, own: int, placed: int) -> None:
-        before = self.of.get((kind.project, kind.member), Held())
-        if before.width_milli + own:
-            self.of[kind.project, kind.member] = Held(before.width_milli + own, before.placed + placed)
+    def _add(self, kind: Kind, ask: Ask, count: int, placed_ms: int) -> None:
+        (gpus, cpus), before = billed(ask), self.of.get((kind.project, kind.member), _NOTHING)
+        after = Held(
+            before.gpus + count * gpus, before.cpus + count * cpus,
+            before.gpus_placed + placed_ms * gpus, before.cpus_placed + placed_ms * cpus,
+        )  # fmt: skip
+        if after.gpus or after.cpus:
+            self.of[kind.project, kind.member] = after
         else:
             self.of.pop((kind.project, kind.member), None)
 
-    def service(self, member: Member, until_s: float) -> float:
+    def service(self, member: Member, until_s: float, cpu_weight: float) -> float:
         """What they will have had by then."""
-        width, placed = self.of.get(member, Held())
-        return (width * round(until_s * _MILLI) - placed) / _MILLI**2
-
-
-def _width_milli(ask: Ask) -> int:
-    """GPUs of a request in thousandths, or CPUs where it asks for none."""
-    return ask.gpu_milli or ask.each.cpus * ask.nodes
+        held, until_ms = self.of.get(member, _NOTHING), round(until_s * _MILLI)
+        gpus, cpus = held.gpus * until_ms - held.gpus_placed, held.cpus * until_ms - held.cpus_placed
+        return (gpus + cpu_weight * cpus) / _MILLI**2

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from trainmaster.scheduling.model.jobs import Kind, Past, Task
-from trainmaster.scheduling.model.request import width_of
+from trainmaster.scheduling.model.request import service_of
 from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.model.usage import Holdings, Member
 from trainmaster.scheduling.placement.strategies import pack
@@ -32,12 +32,12 @@ class Shares:
         for member in sorted(snapshot.usage.keys() | held.of.keys()):  # sorted: sums do not depend on who came first
             account = snapshot.usage.get(member)
             service = account.at(self.now_s, half_life_s) if account is not None else 0.0
-            self._add(member, service + held.service(member, self.now_s + self.ahead_s))
+            self._add(member, service + held.service(member, self.now_s + self.ahead_s, self.rules.cpu_weight))
 
     def charge(self, task: Task) -> None:
         """A job is started."""
         member = (task.kind.project, task.kind.member)
-        self._add(member, width_of(task.kind.ask) * self.ahead_s)
+        self._add(member, service_of(task.kind.ask, self.rules.cpu_weight) * self.ahead_s)
 
     def levels(self, kind: Kind) -> tuple[float, ...]:
         """Service over weight, from the top of the tree down to the member; less goes first."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from trainmaster.model.cluster import PRIORITY_MAX
 from trainmaster.scheduling.model.jobs import Kind, Task
-from trainmaster.scheduling.model.request import WHOLE, width_of
+from trainmaster.scheduling.model.request import WHOLE, service_of
 from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.placement.strategies import pack
 from trainmaster.scheduling.policies.fair import Shares, shares
@@ -34,7 +34,7 @@ class Factors(NamedTuple):
     """What the terms are made of, once for each decision."""
 
     shares: Shares
-    capacity: float  # GPUs of all nodes (CPUs where there are none)
+    capacity: float  # service per second of all nodes: GPUs, or CPUs at their weight where there are none
     now_s: float
     classes: tuple[float, float]  # the lowest and the highest priority of a class
     due: dict[str, float]  # service that is a project's share within a half-life, by project; those that are known so far
@@ -46,7 +46,7 @@ def weigh(snapshot: Snapshot, kept: dict[str, Any]) -> Factors:
     known = kept.get("multifactor")
     if known is None or known[0] is not sites or known[1] is not rules:
         gpus = sum(len(site.devices) for site in sites)
-        capacity = float(gpus or sum(site.cell.cpus for site in sites) / WHOLE)
+        capacity = float(gpus or rules.cpu_weight * sum(site.cell.cpus for site in sites) / WHOLE)
         ranks = [work.priority for work in rules.classes] or [0]
         known = kept["multifactor"] = (sites, rules, capacity, (float(min(ranks)), float(max(ranks))), dict[str, float]())
     return Factors(shares(snapshot, kept), known[2], snapshot.now_s, known[3], known[4])
@@ -59,7 +59,7 @@ def terms(factors: Factors, task: Task) -> Terms:
     base = min(max(kind.tier, low), high) - low if not kind.urgent else high - low
     own = (kind.priority - kind.tier + PRIORITY_MAX) / (2 * PRIORITY_MAX)
     age = min(1.0, max(0.0, factors.now_s - task.since_s) / weights.age_max_s)
-    width = min(1.0, width_of(kind.ask) / factors.capacity) if factors.capacity else 0.0
+    width = min(1.0, service_of(kind.ask, factors.shares.rules.cpu_weight) / factors.capacity) if factors.capacity else 0.0
     return Terms(
         weights.workload_class * (base / (high - low) if high > low else 0.0),
         weights.priority * min(max(own, 0.0), 1.0),
