@@ -179,7 +179,8 @@ class Parser:
             return None if of_rows and "%" in text else read  # a bar that counts the rows' epochs, perhaps from another number
         self.rule = "columns"
         if read is not None and self._columns.counts_epochs:
-            return (None if self._steps.seen else read[0]), read[1]
+            values = read[1] if read[0] is not None else under_all(self._headings.word, read[1])  # a row of classes
+            return (None if self._steps.seen else read[0]), values
         self._steps.seen = self._steps.seen or read is not None
         return read
 
