@@ -38,7 +38,7 @@ def zipped() -> bytes:
     return file.getvalue()
 
 
-def begun(root: Path, **orders: Any) -> tuple[StoreWorker, Progress]:
+def begun(root: Path, ran_s: float = 100, **orders: Any) -> tuple[StoreWorker, Progress]:
     """A store worker whose only rank runs, and has told no step yet."""
     start = Startup(str(root), launch(root, **orders), Wake())
     rank = Rank(0, str(root))
@@ -46,7 +46,7 @@ def begun(root: Path, **orders: Any) -> tuple[StoreWorker, Progress]:
     start.ranks = [rank]
     if start.launch["checkpoint_path"]:
         start.prepared.collector = Collector(start.launch)
-    start.ranks_began_s = time.monotonic() - 100
+    start.ranks_began_s = time.monotonic() - ran_s
     progress = Progress(Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl")))
     return StoreWorker(start, progress), progress
 
@@ -131,6 +131,18 @@ def test_without_a_pattern_the_one_to_write_is_told(tmp_path: Path, well: bool) 
     it.finish(well=well)
     named = "these look like checkpoints: checkpoint/20.pt, checkpoint/10.pt"
     assert told(it) == [f"{named}; with --checkpoint 'checkpoint/*.pt' a restart is given the newest of them; --resume-arguments hands its path to the program"]
+
+
+@pytest.mark.parametrize(("ran_s", "well", "is_told"), [(100, False, True), (100, True, False), (5, False, False)])
+def test_a_program_whose_steps_are_not_read_is_told_if_it_failed_after_a_while(
+    tmp_path: Path, ran_s: float, well: bool, is_told: bool
+) -> None:
+    """Lightning's bar of rich is printed at the end: a kill before that lost all, and no checkpoint was advised."""
+    it, _ = begun(tmp_path, ran_s=ran_s)
+    write(tmp_path / "work" / "checkpoint" / "10.pt", zipped())
+    it.finish(well=well)
+    given = "with --checkpoint 'checkpoint/*.pt' a restart is given the newest of them; --resume-arguments hands its path to the program"
+    assert told(it) == [f"these look like checkpoints: checkpoint/10.pt; {given}"] * is_told
 
 
 @pytest.mark.parametrize("well", [True, False])

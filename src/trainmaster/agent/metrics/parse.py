@@ -56,7 +56,6 @@ _CELLS = (b"|", "┃".encode())  # the latter begins the header of rich's tables
 _SETS = ("test", "learn")  # names of their own: CatBoost's `0: test: 0.766  best: 0.766 (0)`
 _SETTINGS = re.compile(r"[=:] {0,2}(?:True|False|None|true|false|null)\b")  # in a line of options
 _SETTINGS_MIN = 3
-_NO_READING = ("wandb:", "best ", "best_")
 _METERS = re.compile(r"(?:test|val|valid|validation|eval|evaluation): {0,2}\[ {0,8}\d{1,9}/\d{1,9}", re.IGNORECASE)
 _MEAN = re.compile(r"[-+\d.eE]{1,20} {0,2}\( {0,8}([-+]?\d{1,15}\.\d{1,15}(?:e[-+]?\d{1,3})?)\)")  # 28.1 ( 31.2)
 _REACHED = re.compile(r"'([A-Za-z][\w./-]{0,60})' reached (?=[-+\d.])")  # of Lightning: 'val_loss' reached 0.25
@@ -67,6 +66,7 @@ _PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val
 _COLLECTION = re.compile(r"collection=([\w/.-]{1,60}) {1,2}")  # of CLU
 _TRIAL = re.compile(rf"Trial (\d{{1,9}}) finished with value: ({NUMBER})(?=[ .])")  # of Optuna
 _PARAMETERS = ("parameters:", "params:", "hyperparameters:", "config:")
+_NO_READING = ("wandb:", "best ", "best_", *_PARAMETERS)
 _BEGUN = re.compile(r"\b0{1,2}:00(?::00)?(?![:.\d])")  # the time that has passed, in a bar: Elapsed Time: 0:00:00
 _BEST_FOLLOWS = re.compile(r"(?i)best (?:iteration|epoch|step)(?: is)?:? {0,2}$|(best [a-z]{1,9} at (?:epoch|step) \d{1,12}:$)")
 
@@ -179,7 +179,8 @@ class Parser:
             return None if of_rows and "%" in text else read  # a bar that counts the rows' epochs, perhaps from another number
         self.rule = "columns"
         if read is not None and self._columns.counts_epochs:
-            return (None if self._steps.seen else read[0]), read[1]
+            values = read[1] if read[0] is not None else under_all(self._headings.word, read[1])  # a row of classes
+            return (None if self._steps.seen else read[0]), values
         self._steps.seen = self._steps.seen or read is not None
         return read
 

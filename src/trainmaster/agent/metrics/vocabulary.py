@@ -103,9 +103,9 @@ def is_metric(name: str) -> bool:
 
 
 def number(text: Optional[str]) -> Optional[float]:
-    """The number in a text that matches `NUMBER`, with or without thousands' commas."""
+    """The number in a text, with or without thousands' commas, or with a stop behind it: a pattern may take that, too."""
     try:
-        return float(text.replace(",", "")) if text is not None else None
+        return float(text.replace(",", "").rstrip(".")) if text is not None else None
     except ValueError:
         return None
 

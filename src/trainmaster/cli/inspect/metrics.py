@@ -41,7 +41,7 @@ _SETTING = re.compile(r"[|>*\- ]{0,40}[A-Za-z][\w./-]{0,60} {0,2}[:=] {0,2}[-+.\
 _NAME = re.compile(r"[A-Za-z][\w@/.-]{0,60}")
 _SEARCHED = 500  # characters
 _DIGITS = re.compile(r"\d+")
-_TALK = re.compile(r"\bwarn(?:ing)?s?\b|warning:|\bdeprecat|\A {0,8}File \"", re.IGNORECASE)  # its numbers measure nothing
+_TALK = re.compile(r"(?i)\bwarn(?:ing)?s?\b|warning:|\bdeprecat|\A {0,8}(?:file \"|(?:hyper)?param(?:eter)?s: |config: )")
 _HEADERS = ("JOB", "METRIC", "POINTS", "FIRST", "LAST", "LOWEST", "HIGHEST", "LAST STEP")
 
 
@@ -102,7 +102,7 @@ class _Trial:
 
     def _miss(self, line: int, text: str) -> None:
         if _TALK.search(text[:_SEARCHED]):
-            return
+            return  # its numbers measure nothing
         text = text.strip()
         shape = _shape(text)
         if shape in self.unread:
@@ -375,8 +375,7 @@ def _advice(trial: _Trial, missed: list[dict[str, Any]], found: bool, given: str
             name = "a pattern" if given is None else "another pattern"
             yield rf"to read one with {name}: tm metrics try FILE --pattern 'step (?P<step>\d+) loss (?P<loss>[\d.]+)'"
         return
-    one, pattern = example
-    also = "also " if found else ""
+    (one, pattern), also = example, "also " if found else ""
     yield f"to {also}read line {one['line']} and those like it: tm metrics try FILE --pattern {shlex.quote(pattern)}"
     yield "the names in it are those of the metrics; a job takes it as --metrics-pattern"
 

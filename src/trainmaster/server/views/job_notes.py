@@ -103,7 +103,7 @@ def without_steps(job: Job, attempts: Sequence[Attempt]) -> list[str]:
     ran = "" if last.ran_s is None else f" after {length(last.ran_s)}"
     reached = resumption.progress_of(before[-1]).last_step
     return [
-        f"attempt {last.number} ended with exit code 0{ran}; no step was read of it and it saved no checkpoint, "
+        f"attempt {last.number} ended with exit code 0{ran}; no step was read of it and no checkpoint of it is stored, "
         f"and attempt {before[-1].number} had come to step {reached}: see in tm logs whether the work was done"
     ]
 
