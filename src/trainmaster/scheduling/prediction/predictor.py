@@ -294,7 +294,7 @@ class Foresight:
 
         Twice the prediction: a reservation that comes too early keeps others out in vain, again and again. Of one that is to
         start the same as of one that runs, else each that is let in beside a reservation would move it on (`left_s` of it lets
-        more in, and gains more, until somebody has waited for long: `trying`).
+        more in, and gains more, until somebody has waited for long: `steps.reserve`).
         Source: doubled estimates, D. Zotkin and P. Keleher, HPDC'99.
         """
         return _still_s(2.0 * self._total_s(task), task)

@@ -1,6 +1,6 @@
 """How fast kinds of GPU are beside each other for one and the same work, measured by what has run on them.
 
-The same work is one owner's program with one time limit, as for predictions of run times (`predict`). Of each kind the newest
+The same work is one owner's program with one time limit, as for predictions of run times (`predictor`). Of each kind the newest
 runs count that ended well in a single attempt, by the time that they took of all their GPUs together. Medians are held against
 each other, so that one odd run changes nothing; where half of the runs are not near their median they were not the same work
 after all, and nothing is said. Source: ours.
