@@ -147,7 +147,7 @@ def _together(ranks: Shape, role: Shape) -> Shape:
 class Wish(NamedTuple):
     """What a spec says under `placement` that a job can do without.
 
-    `strategy` is how nodes are chosen, in place of the policy's own way. `prefer` is a level (`model.domains`) in one domain of which
+    `strategy` is how nodes are chosen, in place of the policy's own way. `prefer` is a level (`domains`) in one domain of which
     it would be: for `prefer_s` seconds in the queue it waits for that, and then takes the narrowest that there is. `group` and
     `near` are names: nodes close to jobs of that group, or to that data, are taken first.
     """
