@@ -14,6 +14,7 @@ from trainmaster.scheduling.forbidden import Forbidden
 from trainmaster.scheduling.snapshot import DEFAULT
 from trainmaster.scheduling.space import Site
 from trainmaster.scheduling.task import Choices, Kind, Owner, kind_of
+from trainmaster.scheduling.wish import ANYWHERE, Wish
 
 
 class Try(NamedTuple):
@@ -44,12 +45,13 @@ class Arrival(NamedTuple):
     restarts: Restarts = Restarts()  # the restarts that its spec allows
     waited_s: float | None = None  # its recorded wait, if known
     choices: Choices | None = None  # alternatives, of which `ask` is the first
+    wish: Wish = ANYWHERE
 
     def kind(self, rules: Cluster) -> Kind:
         """Its kind for the scheduler under these rules."""
         tier = rules.work(self.work).priority
         owner = Owner(self.project, self.member, self.work, tier + self.priority, tier)
-        return kind_of(self.choices or self.ask, owner, self.limit_s, self.command)
+        return kind_of(self.choices or self.ask, owner, self.limit_s, self.command, self.wish)
 
 
 class Recorded(NamedTuple):
