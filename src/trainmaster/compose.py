@@ -53,7 +53,7 @@ from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import Recorded
 from trainmaster.reserve import Reserve
-from trainmaster.scheduling.share import Account, Member
+from trainmaster.scheduling.model.usage import Account, Member
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.file_checks import Found, check_files
 from trainmaster.store.identity import numbers_used

@@ -8,8 +8,8 @@ from workloads import NAME, Workload
 from trainmaster.model.job import Attempt, Job, State
 from trainmaster.model.nodes import Allocation, Node
 from trainmaster.model.spec import CodeCopy, Origin
-from trainmaster.scheduling.policy import chosen
-from trainmaster.scheduling.snapshot import Plan
+from trainmaster.scheduling.model.snapshot import Plan
+from trainmaster.scheduling.policies.known import chosen
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.spec import history

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.scheduling.ask import Shape, ask_of
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.share import Account, charged
-from trainmaster.scheduling.snapshot import DEFAULT
+from trainmaster.scheduling.model.request import Shape, ask_of
+from trainmaster.scheduling.model.snapshot import DEFAULT
+from trainmaster.scheduling.model.usage import Account, charged
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, processors
 

@@ -15,7 +15,7 @@ from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Payer, Rate
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation, Device, Node, NodeShare
 from trainmaster.model.spec import CodeCopy
-from trainmaster.scheduling.share import Account, Member
+from trainmaster.scheduling.model.usage import Account, Member
 from trainmaster.testing import builders
 
 RULES = Cluster((Pool("a100", ("g*",), price=2.5), Pool("cpu", ("c*",), price=0.04)), currency="EUR")

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from trainmaster.model.cluster import Cluster, Project, Quota
-from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
-from trainmaster.scheduling.cells import FOREVER, Cell
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Kind, Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.cells import FOREVER, Cell
+from trainmaster.scheduling.model.jobs import Kind, Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.policies.known import POLICIES
 
 HOUR_S = 3600.0
 

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from test_scheduling_laws import History, assert_same, occupied, seeds, started
 
 from trainmaster.model.cluster import Cluster, Pool, Project, Quota
-from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.policy import POLICIES, Policy, chosen
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.standing import ordered
-from trainmaster.scheduling.task import Owner, Run, Task, kind_of
+from trainmaster.scheduling.explanation.standing import ordered
+from trainmaster.scheduling.model.jobs import Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.policies.known import POLICIES, chosen
+from trainmaster.scheduling.policies.policy import Policy
 
 
 class Shared(History):

@@ -3,10 +3,9 @@
 from trainmaster.model.cluster import Cluster, Pool
 from trainmaster.model.job import State
 from trainmaster.model.spec import JobSpec, PlacementSpec, Resources
-from trainmaster.scheduling.ask import Shape, ask_of
-from trainmaster.scheduling.policy import POLICIES, chosen
-from trainmaster.scheduling.task import Choices
-from trainmaster.scheduling.wish import Wish
+from trainmaster.scheduling.model.jobs import Choices
+from trainmaster.scheduling.model.request import Shape, Wish, ask_of
+from trainmaster.scheduling.policies.known import POLICIES, chosen
 from trainmaster.simulator.history import arrival
 from trainmaster.simulator.replay import History, Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, gpu_nodes

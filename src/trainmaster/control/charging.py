@@ -7,8 +7,8 @@ from trainmaster.model.events import AttemptEnded, ClockSet, JobEvent, NodeStart
 from trainmaster.model.job import Job
 from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Moved, Payer, Rate, Repeated
 from trainmaster.model.nodes import Allocation, Node
-from trainmaster.scheduling.ask import WHOLE, milli
-from trainmaster.scheduling.share import Account, Member, charged
+from trainmaster.scheduling.model.request import WHOLE, milli
+from trainmaster.scheduling.model.usage import Account, Member, charged
 
 
 def rates(allocation: Allocation, nodes: Mapping[str, Node], rules: Cluster) -> tuple[Rate, ...]:

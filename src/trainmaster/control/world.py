@@ -25,13 +25,13 @@ from trainmaster.model.job import Job, NodePhase, State
 from trainmaster.model.ledger import Entry
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import Live, NewEvent, forgotten
-from trainmaster.scheduling import nouns
-from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.share import Account, Member
-from trainmaster.scheduling.snapshot import DEFAULT, Snapshot
-from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.state import ClusterState
-from trainmaster.scheduling.task import Past, Run, Task
+from trainmaster.scheduling.model import convert as nouns
+from trainmaster.scheduling.model.cells import FOREVER
+from trainmaster.scheduling.model.jobs import Past, Run, Task
+from trainmaster.scheduling.model.snapshot import DEFAULT, Snapshot
+from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.model.usage import Account, Member
+from trainmaster.scheduling.state.cluster import ClusterState
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from trainmaster.model.job import Cause
 from trainmaster.model.nodes import Node, NodeState
-from trainmaster.scheduling import nouns
-from trainmaster.scheduling.ask import asked
-from trainmaster.scheduling.wish import Wish
+from trainmaster.scheduling.model import convert as nouns
+from trainmaster.scheduling.model.request import Wish, asked
 from trainmaster.simulator.line_reader import Lines, each, wrong
 from trainmaster.simulator.trace import Arrival, Recorded, Try, from_zero
 from trainmaster.spec.history import Ran, Record, Records, head

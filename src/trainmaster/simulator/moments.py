@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from trainmaster.control.observe import BEAT_S
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.policy import MIN_RUN_S, Policy
-from trainmaster.scheduling.preempt import EVICTIONS_MAX, Overtaking
-from trainmaster.scheduling.task import Run
+from trainmaster.scheduling.model.jobs import Run
+from trainmaster.scheduling.policies.policy import Policy
+from trainmaster.scheduling.preemption.victims import EVICTIONS_MAX, MIN_RUN_S, Overtaking
 
 
 def beat_s(policy: Policy) -> float | None:

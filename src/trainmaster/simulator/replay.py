@@ -12,12 +12,12 @@ from heapq import heappop, heappush
 from random import Random
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.ask import width_of
-from trainmaster.scheduling.domains import CHECKPOINT
-from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.snapshot import DEFAULT, Plan
-from trainmaster.scheduling.space import Grant
-from trainmaster.scheduling.task import Past, Run, Task
+from trainmaster.scheduling.model.domains import CHECKPOINT
+from trainmaster.scheduling.model.jobs import Past, Run, Task
+from trainmaster.scheduling.model.request import width_of
+from trainmaster.scheduling.model.snapshot import DEFAULT, Plan
+from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.simulator.attempt_replay import AttemptReplay, attempt_replays
 from trainmaster.simulator.forecast_scores import ForecastScorer
 from trainmaster.simulator.moments import beat_s, moments_of, policies

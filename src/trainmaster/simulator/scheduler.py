@@ -7,15 +7,15 @@ from math import floor
 from trainmaster.control.decide import DEPTH_MAX
 from trainmaster.control.observe import BEAT_S
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.ask import width_of
 from trainmaster.scheduling.cycle import cycle, kept
-from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.predict import foresee
-from trainmaster.scheduling.share import Account, Member, charged
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.state import ClusterState
-from trainmaster.scheduling.task import Past, Run, Task
+from trainmaster.scheduling.model.jobs import Past, Run, Task
+from trainmaster.scheduling.model.request import width_of
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.model.usage import Account, Member, charged
+from trainmaster.scheduling.policies.policy import Policy
+from trainmaster.scheduling.prediction.predictor import foresee
+from trainmaster.scheduling.state.cluster import ClusterState
 
 ARRIVED, STARTED = "arrived", "started"
 

@@ -7,14 +7,13 @@ from typing import NamedTuple
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Cause
 from trainmaster.model.spec import Restarts
-from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
-from trainmaster.scheduling.cells import Cell
-from trainmaster.scheduling.explain import grouped, never
-from trainmaster.scheduling.forbidden import Forbidden
-from trainmaster.scheduling.snapshot import DEFAULT
-from trainmaster.scheduling.space import Site
-from trainmaster.scheduling.task import Choices, Kind, Owner, kind_of
-from trainmaster.scheduling.wish import ANYWHERE, Wish
+from trainmaster.scheduling.admission.feasible import grouped, never
+from trainmaster.scheduling.admission.forbidden import Forbidden
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.jobs import Choices, Kind, Owner, kind_of
+from trainmaster.scheduling.model.request import ANYWHERE, WHOLE, Ask, Shape, Wish, ask_of
+from trainmaster.scheduling.model.snapshot import DEFAULT
+from trainmaster.scheduling.model.space import Site
 
 
 class Try(NamedTuple):

@@ -18,7 +18,7 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Attempt, Cause, Job, RestartBudget, State
 from trainmaster.model.nodes import Device, Node, NodeState
 from trainmaster.model.spec import JobSpec
-from trainmaster.scheduling.nouns import program
+from trainmaster.scheduling.model.convert import program
 from trainmaster.spec.cluster import cluster_mapping, document
 from trainmaster.spec.document import from_mapping
 from trainmaster.spec.mapping import to_mapping

@@ -16,10 +16,10 @@ from trainmaster.model.commands import SubmitJob
 from trainmaster.model.redaction import without_credentials
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.explain import grouped, never
-from trainmaster.scheduling.forbidden import Forbidden
-from trainmaster.scheduling.nouns import asks, choices, sites_of
-from trainmaster.scheduling.task import Owner, kind_of
+from trainmaster.scheduling.admission.feasible import grouped, never
+from trainmaster.scheduling.admission.forbidden import Forbidden
+from trainmaster.scheduling.model.convert import asks, choices, sites_of
+from trainmaster.scheduling.model.jobs import Owner, kind_of
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import digest, idempotency_key, request_digest
 from trainmaster.server.http.parameters import JOBS_MAX, LONG_MAX

@@ -9,7 +9,7 @@ from trainmaster.model import redaction
 from trainmaster.model.job import Attempt, Cause, Job, State, StopFor
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.recovery import resumption
-from trainmaster.scheduling.words import length
+from trainmaster.scheduling.model.words import length
 from trainmaster.wire.names import ENV_TRACKER, METRICS_LOST
 
 _TELLING = {  # known last lines of a failure -> advice; `python` is the interpreter that ran
