@@ -109,8 +109,7 @@ class Live:
         self.clock.time_s = BEGIN_S + at_s
         for job in ends:
             self._locks.pop(job).close()
-        over = [key for key in self.loop.world.live_keys() if key.job in ends]
-        deadline(lambda: all(one.phase is Phase.ENDED for one in self.engine.observe(over).values()), f"{ends} to end", _SETTLED_S)
+        self._see_end(frozenset(ends))
         rows = [
             NewRow(f"submit-{n}", self._submit(n, one), self.clock.time_s)
             for n, one in enumerate(self.work.jobs, 1)
@@ -131,12 +130,19 @@ class Live:
         spec = replace(one.spec, command=("flock", "-s", str(lock), "true"))
         return SubmitJob("", spec, origin(str(directory), user=one.member), CodeCopy(in_place=True))
 
+    def _see_end(self, jobs: frozenset[str]) -> None:
+        """Wait until all their processes are gone, so that control sees it of all at once, as a replay does."""
+        over = [key for key in self.loop.world.live_keys() if key.job in jobs]
+        gone = (Phase.ENDED, Phase.GONE)
+        deadline(lambda: all(one.phase in gone for one in self.engine.observe(over).values()), f"{jobs} to end", _SETTLED_S)
+
     def _settle(self, ends: frozenset[str]) -> None:
         """Tick until nothing moves: what is to end has ended, what starts runs, what is stopped is gone."""
         until_s, calm = time.monotonic() + _SETTLED_S, 0
         while calm < 2:
             before = self.events.head().last_seq
             self._deliver()
+            self._see_end(frozenset(id for id, run in self.loop.world.workload.running.items() if run.stopping))
             self.loop.watch.probe = True
             self.loop.watch.next_beat_s = 0.0
             while self.loop.tick(self.clock.time_s) == 0.0:

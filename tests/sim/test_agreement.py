@@ -21,7 +21,7 @@ def in_order(said: Iterable[Said]) -> list[Said]:
     return sorted(said, key=lambda one: (one[0], _ORDER.index(one[1]), int(one[2].rpartition("-")[2])))
 
 
-@pytest.mark.parametrize("seed", cases((4, 20, 31), SEEDS))
+@pytest.mark.parametrize("seed", cases((20, 31, 41), SEEDS))
 def test_live_and_simulated_agree(seed: int, tmp_path: Path) -> None:
     work = workload(seed)
     with live(Home(tmp_path / "home"), work) as server:
