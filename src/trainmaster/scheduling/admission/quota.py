@@ -15,7 +15,8 @@ from trainmaster.scheduling.model import words
 from trainmaster.scheduling.model.jobs import Kind, Run, by_kind
 from trainmaster.scheduling.model.request import WHOLE, Ask
 from trainmaster.scheduling.model.snapshot import Refusal
-from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.model.space import Grant, Site, Space
+from trainmaster.scheduling.reservation.backfill import Kept
 
 
 class Tally:
@@ -108,6 +109,10 @@ class Tally:
         bounds = self._of(kind)
         kinds = (gpu for gpu in self.stock.capacity if gpu not in (GPUS, CPUS))
         return frozenset(gpu for gpu in kinds if self._beyond(bounds, gpu, ask.gpu_milli) is not None)
+
+    def set_aside(self, space: Space, kind: Kind) -> Mapping[str, Kept]:
+        """What is kept for other projects than that of such a job, by resource."""
+        return {} if self.idle else self.guarantees.set_aside(space, self._of(kind).line)
 
     def _of(self, kind: Kind) -> "_Bounds":
         return self._bounds.get(kind.project) or self._bound(kind.project)

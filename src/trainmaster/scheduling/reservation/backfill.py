@@ -82,45 +82,48 @@ class Later:
 
 @dataclass(slots=True)
 class Kept:
-    """A reservation: at `at_s` there are `spare` more nodes than are needed that can give `shape` then.
+    """What is kept for somebody: at `at_s` nodes can give `spare` parts of it more than are needed, in a reservation one each.
 
-    With `nodes` it is of those very nodes, and none of them is to spare.
+    With `nodes` it is of those very nodes, and none of them is to spare. `units` says how many parts a node in a cell can give;
+    None: one, where it can give `shape`.
     """
 
-    job: str
     shape: Shape
     at_s: float
     spare: int
     then: Later
     nodes: frozenset[int] | None = None
-    _spoils: dict[tuple[int, Shape], bool] = field(default_factory=dict)
+    units: Mapping[int, int] | None = None
+    _harm: dict[tuple[int, Shape], int] = field(default_factory=dict)
 
-    def spoils(self, space: Space, number: int, shape: Shape) -> bool:
-        """Whether a node that will be in cell `number` could give its part, and no longer once it has given `shape` too."""
+    def harm(self, space: Space, number: int, shape: Shape) -> int:
+        """How many parts fewer a node that will be in cell `number` can give, once it has given `shape` too."""
         key = (number, shape)
-        found = self._spoils.get(key)
+        found = self._harm.get(key)
         if found is None:
-            steps = space.cells.steps
-            fits = bool(steps(number, self.shape))
-            after = steps(number, shape)
-            found = self._spoils[key] = fits and not (after and steps(after[0][0], self.shape))
+            found = self._gives(space, number)
+            after = space.cells.steps(number, shape) if found else ()
+            found = self._harm[key] = found - self._gives(space, after[0][0]) if after else found
         return found
 
-    def spoils_on(self, space: Space, node: int, shape: Shape) -> bool:
-        """Whether `shape` on `node` spoils it."""
+    def harm_on(self, space: Space, node: int, shape: Shape) -> int:
+        """The same of `shape` on `node`."""
         if self.nodes is not None and node not in self.nodes:
-            return False
+            return 0
         if not (shape.gpus or shape.share) or not self.then.changed((node,)):
-            return self.spoils(space, self.then.cell(node), shape)
-        fits = bool(space.cells.steps(self.then.cell(node), self.shape))
-        return fits and not space.cells.steps(self.then.without(node, shape), self.shape)
+            return self.harm(space, self.then.cell(node), shape)
+        found = self._gives(space, self.then.cell(node))
+        return found - self._gives(space, self.then.without(node, shape)) if found else 0
+
+    def _gives(self, space: Space, number: int) -> int:
+        return self.units[number] if self.units is not None else int(bool(space.cells.steps(number, self.shape)))
 
 
-Share = tuple[Sequence[int], tuple[Kept, ...]]  # nodes, and the reservations that each of them would spoil
+Share = tuple[Sequence[int], tuple[tuple[Kept, int], ...]]  # nodes, and what each of them would harm, and how much
 
 
 class _Claims:
-    """Reservations, and the nodes of them all where each names its own."""
+    """What is kept, and the nodes of it all where each names its own."""
 
     def __init__(self, kept: Sequence[Kept]) -> None:
         nodes = [one.nodes for one in kept if one.nodes is not None]
@@ -131,67 +134,70 @@ class _Claims:
         return [one for one in self.kept if one.nodes is not None and node in one.nodes]
 
 
-def choose(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept: Sequence[Kept]) -> list[int] | None:
-    """Nodes for a gang that spoil no reservation in `kept`, in the `order` of cells given; None when there are not enough.
+Order = Iterable[tuple[int, list[int]]]  # cells by number with their nodes, the best first
 
-    What harms nobody is taken first, so that whoever can start without delaying anyone does.
+
+def choose(space: Space, ask: Ask, order: Order, kept: Sequence[Kept]) -> list[int] | None:
+    """Nodes for a gang that harm nothing in `kept` that cannot be spared, in the `order` given; None when there are not enough.
+
+    What harms nobody is taken first, so that a job that can start without delaying another does. The first node, where it gives
+    more than the others, is chosen before them.
     """
-    if ask.lead is not None:
-        return _led(space, ask, order, kept)
-    chosen: list[int] = []
-    need = ask.nodes
-    harmful, claims = list[Share](), _Claims(kept) if kept else None
-    for number, nodes in order:
-        parts: Sequence[Share] = ((nodes, ()),) if claims is None else _parts(space, number, nodes, ask.each, claims)
-        for part in parts:
-            if part[1]:
-                harmful.append(part)
-            else:
-                chosen += part[0][: need - len(chosen)]
-        if len(chosen) == need:
-            return chosen
-    return _spend(chosen, harmful, need)
+    spent = _Spent(space, kept)
+    if ask.lead is None:
+        return spent.choose(ask.each, order, ask.nodes)
+    cells = list(order)
+    able = ((number, nodes) for number, nodes in cells if space.cells.steps(number, ask.lead))
+    head = spent.choose(ask.lead, able, 1)
+    if head is None or ask.nodes == 1:
+        return head
+    others = [(number, [node for node in nodes if node != head[0]]) for number, nodes in cells]
+    found = spent.choose(ask.each, others, ask.nodes - 1)
+    return None if found is None else head + found
 
 
-def _parts(space: Space, number: int, nodes: list[int], shape: Shape, claims: _Claims) -> list[Share]:
-    """Nodes of one cell by the reservations that they would spoil: all alike, unless some will be different by then."""
-    kept, named = claims.kept, claims.named
-    if named is not None:
-        theirs = [node for node in nodes if node in named]
-        rest: Share = ([node for node in nodes if node not in named] if theirs else nodes, ())
-        spoilt = (tuple([one for one in claims.of(node) if one.spoils_on(space, node, shape)]) for node in theirs)
-        return [rest, *(([node], some) for node, some in zip(theirs, spoilt, strict=True))]
-    if not any(one.then.changed(nodes) for one in kept):
-        return [(nodes, tuple([one for one in kept if one.spoils(space, number, shape)]))]
-    return [([node], tuple([one for one in kept if one.spoils_on(space, node, shape)])) for node in nodes]
+class _Spent:
+    """What a gang has used up of what can be spared, while its nodes are chosen."""
+
+    def __init__(self, space: Space, kept: Sequence[Kept]) -> None:
+        self._space, self._claims = space, _Claims(kept) if kept else None
+        self._left: dict[int, int] = {}
+
+    def choose(self, shape: Shape, order: Order, need: int) -> list[int] | None:
+        """So many nodes that give a shape."""
+        chosen: list[int] = []
+        harmful = list[Share]()
+        for number, nodes in order:
+            for part in self._parts(number, nodes, shape):
+                if part[1]:
+                    harmful.append(part)
+                else:
+                    chosen += part[0][: need - len(chosen)]
+            if len(chosen) == need:
+                return chosen
+        for several, harmed in harmful:
+            spare = (self._left.get(id(one), one.spare) // harm for one, harm in harmed)
+            count = min(need - len(chosen), len(several), *spare)
+            if count > 0:
+                chosen += several[:count]
+                for one, harm in harmed:
+                    self._left[id(one)] = self._left.get(id(one), one.spare) - count * harm
+        return chosen if len(chosen) == need else None
+
+    def _parts(self, number: int, nodes: list[int], shape: Shape) -> Sequence[Share]:
+        """Nodes of one cell by what they would harm: all alike, unless some will be different by then."""
+        if self._claims is None:
+            return ((nodes, ()),)
+        space, kept, named = self._space, self._claims.kept, self._claims.named
+        if named is not None:
+            theirs = [node for node in nodes if node in named]
+            rest: Share = ([node for node in nodes if node not in named] if theirs else nodes, ())
+            harms = (_harmed((one, one.harm_on(space, node, shape)) for one in self._claims.of(node)) for node in theirs)
+            return [rest, *(([node], some) for node, some in zip(theirs, harms, strict=True))]
+        if not any(one.then.changed(nodes) for one in kept):
+            return [(nodes, _harmed((one, one.harm(space, number, shape)) for one in kept))]
+        return [([node], _harmed((one, one.harm_on(space, node, shape)) for one in kept)) for node in nodes]
 
 
-def _spend(chosen: list[int], harmful: list[Share], need: int) -> list[int] | None:
-    """Fill up with nodes that reservations can spare."""
-    left: dict[int, int] = {}
-    for nodes, harmed in harmful:
-        count = min(need - len(chosen), len(nodes), *(left.get(id(one), one.spare) for one in harmed))
-        if count > 0:
-            chosen += nodes[:count]
-            for one in harmed:
-                left[id(one)] = left.get(id(one), one.spare) - count
-    return chosen if len(chosen) == need else None
-
-
-def _led(space: Space, ask: Ask, order: Iterable[tuple[int, list[int]]], kept: Sequence[Kept]) -> list[int] | None:
-    """As `choose`, where the first node gives more than the others: it could have been any other's place too."""
-    assert ask.lead is not None
-    cells = [(number, nodes) for number, nodes in order]
-    head, claims = None, _Claims(kept)
-    for number, nodes in cells:
-        if space.cells.steps(number, ask.lead):
-            parts = _parts(space, number, nodes, ask.lead, claims)
-            head = next((part[0][0] for part in parts if part[0] and not part[1]), None)
-        if head is not None:
-            break
-    if head is None:
-        return None
-    rest = Ask(ask.nodes - 1, ask.each)
-    others = [(number, [node for node in nodes if node != head]) for number, nodes in cells]
-    found = choose(space, rest, others, kept) if rest.nodes else []
-    return None if found is None else [head, *found]
+def _harmed(harms: Iterable[tuple[Kept, int]]) -> tuple[tuple[Kept, int], ...]:
+    return tuple([one for one in harms if one[1]])

@@ -66,16 +66,20 @@ class Reserved:
         self.made.append(Reservation(job, found.at_s))
         self.full = len(self.made) >= self.depth
         spare = (0, 0) if nodes is not None else (found.able - ask.nodes, found.led - 1)
-        self.kept.append(Kept(job, ask.each, found.at_s, spare[0], found.then, nodes))
+        self.kept.append(Kept(ask.each, found.at_s, spare[0], found.then, nodes))
         if ask.lead is not None:
-            self.kept.append(Kept(job, ask.lead, found.at_s, spare[1], found.then, nodes))
+            self.kept.append(Kept(ask.lead, found.at_s, spare[1], found.then, nodes))
+
+    def before(self, end_s: float) -> list[Kept]:
+        """What a job could be in the way of that holds its nodes until then."""
+        return [one for one in self.kept if one.at_s < end_s]
 
     def spend(self, chosen: Sequence[int], ask: Ask, end_s: float) -> None:
         """`chosen` are about to be taken until then: what could be spared is less by those that will be missed."""
         for one in self.kept:
             if one.at_s < end_s:
                 for index, node in enumerate(chosen):
-                    one.spare -= one.spoils_on(self._space, node, ask.first if index == 0 else ask.each)
+                    one.spare -= one.harm_on(self._space, node, ask.first if index == 0 else ask.each)
 
     def placed(self, grant: Grant, end_s: float) -> None:
         """They are taken now."""

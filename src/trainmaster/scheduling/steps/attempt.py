@@ -53,8 +53,9 @@ def attempt(decision: Decision, task: Task) -> bool:
         return True
     if _others_make_way(decision, missed, picky):
         return True
-    if not task.kind.plain or task.kind.ask.within is not None or decision.state.space.closing:
-        _refuse(decision, task, missed, picky)
+    counts = task.kind.plain and task.kind.ask.within is None and not decision.state.space.closing
+    if not counts or missed[0].obstacle.barrier is not None:
+        _refuse(decision, task, missed, picky)  # else it is found out when somebody asks (`Waits`)
     if not decision.reserved.full:
         wanted = [one.option(holds_s) for one in missed if one.obstacle.barrier is None and told(one.ask).kind != "impossible"]
         patient = task.id in decision.draft.patient
@@ -94,13 +95,13 @@ def _waits_for_better(decision: Decision, task: Task, missed: Sequence[_Missed],
 def _others_make_way(decision: Decision, missed: Sequence[_Missed], picky: bool) -> bool:
     """Whether it starts after all: others give back what is beyond their least, or stop."""
     wide, preempt = decision.state.running.wide and not picky, decision.policy.preempt
-    if wide and any(shrink(decision, one.task, one.ask, one.obstacle.kept) for one in missed):
+    if wide and any(shrink(decision, one.task, one.ask) for one in missed):
         return True
-    return preempt is not None and any(hand_over(decision, preempt, one.task, one.ask, one.obstacle.kept) for one in missed)
+    return preempt is not None and any(hand_over(decision, preempt, one.task, one.ask) for one in missed)
 
 
 def _refuse(decision: Decision, task: Task, missed: Sequence[_Missed], picky: bool) -> None:
-    """Say why it waits: all jobs of its kind, or it alone. Of plain ones that is found out when somebody asks (`Waits`)."""
+    """Say why it waits: all jobs of its kind, or it alone."""
     draft, kind = decision.draft, task.kind
     found = joined([(one.ask, _reason(decision, one.ask, one.obstacle)) for one in missed])
     if picky:

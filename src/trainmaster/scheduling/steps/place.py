@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from trainmaster.scheduling.admission.quota import closed
+from trainmaster.scheduling.admission.quota import closed, guaranteed_to_others
 from trainmaster.scheduling.model.cells import FOREVER
 from trainmaster.scheduling.model.jobs import Run, Task
 from trainmaster.scheduling.model.request import Ask
@@ -42,14 +42,16 @@ def find(decision: Decision, task: Task, ask: Ask, end_s: float) -> list[int] | 
         return Obstacle((), barrier)
     if space.count(ask.each) < ask.nodes or (ask.lead is not None and not space.count(ask.lead)):
         return _busy(decision, ask)
-    kept = [one for one in decision.reserved.kept if one.at_s < end_s]
-    shut = tally.shut(task.kind)
-    chosen = given(space, ask, places(decision, task, shut), kept, task.kind.wish)
+    kept, owed = decision.reserved.before(end_s), tally.set_aside(space, task.kind)
+    shut, wish = tally.shut(task.kind), task.kind.wish
+    chosen = given(space, ask, places(decision, task, shut), [*kept, *owed.values()], wish)
     if chosen is not None:
         return chosen
     if shut:
         return Obstacle(kept, closed(task.kind, shut))
-    if not kept or (ask.within is not None and given(space, ask, places(decision, task), (), task.kind.wish) is None):
+    if owed and given(space, ask, places(decision, task), kept, wish) is not None:
+        return Obstacle((), guaranteed_to_others(next(iter(owed))))
+    if not kept or (ask.within is not None and given(space, ask, places(decision, task), (), wish) is None):
         return _busy(decision, ask)  # it would not fit either if nothing were kept
     fitting.hold_off(ask, max(one.at_s for one in kept))  # nor will one that harms the same, or more
     return Obstacle(kept)

@@ -6,6 +6,7 @@ from trainmaster.scheduling.model.jobs import Run, Task, alone
 from trainmaster.scheduling.model.request import ask_of
 from trainmaster.scheduling.model.snapshot import Handover, Placement
 from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.reservation.backfill import choose
 from trainmaster.scheduling.steps.decision import Decision
 from trainmaster.scheduling.steps.place import places
 
@@ -75,14 +76,18 @@ def _grown(decision: Decision, task: Task, grant: Grant, most: int) -> Grant:
     ask, state, found = grant.ask, decision.state, grant
     space, tally = state.space, state.tally
     space.until_s = decision.outlook.stays_s(task) if space.closing else 0.0
-    able = [node for _, nodes in places(decision, task._replace(kind=alone(task.kind, ask))) for node in nodes]
-    able = [node for node in able if node not in grant.nodes]
-    if ask.within is not None:
-        of = space.domains(ask.within)[0]
-        able = [node for node in able if of[node] == of[grant.nodes[0]]]
+    of = space.domains(ask.within)[0] if ask.within is not None else None
+    able = [
+        (number, [node for node in nodes if node not in grant.nodes and (of is None or of[node] == of[grant.nodes[0]])])
+        for number, nodes in places(decision, task._replace(kind=alone(task.kind, ask)))
+    ]
+    owed = list(tally.set_aside(space, task.kind).values())
     tally.enter(task.kind, grant, -1)
-    for count in range(min(most - ask.nodes, len(able)), 0, -1):
-        more = space.take(ask_of(count, ask.each), able[:count])
+    for count in range(min(most - ask.nodes, sum(len(nodes) for _, nodes in able)), 0, -1):
+        nodes = choose(space, ask_of(count, ask.each), able, owed)
+        if nodes is None:
+            continue
+        more = space.take(ask_of(count, ask.each), nodes)
         larger = ask_of(ask.nodes + count, ask.each, ask.lead, ask.within)
         found = Grant(larger, grant.nodes + more.nodes, grant.devices + more.devices)
         if tally.barrier(task.kind, found) is None:
