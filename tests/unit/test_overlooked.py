@@ -206,6 +206,13 @@ def test_what_looks_like_a_checkpoint(tmp_path: Path) -> None:
     assert found(orders, since_s=1001) == []
 
 
+def test_files_whose_names_end_in_a_number_are_of_one_pattern(tmp_path: Path) -> None:
+    """Else each would be alone, and what a program that ended well wrote once may be its result: Sockeye's `params.00012`."""
+    for step in (1, 2):
+        write(tmp_path / "work" / f"model/params.0000{step}", zipped())
+    assert list(lookalikes(launch(tmp_path), 0.0, ended_well=True)) == ["model/params.*"]
+
+
 def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) -> None:
     names = ["data.npz", "checkpoints/last.pt", "checkpoints/config.json"]
     for age, name in enumerate(reversed(names)):
@@ -226,6 +233,7 @@ def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) ->
         ("global_step100/rank0.pt", "global_step*"),
         ("run[1]/best.pt", "run?1?/best.pt"),
         ("weights.h5", "weights.h5"),
+        ("model/params.00012", "model/params.*"),
     ],
 )
 def test_the_pattern_for_a_file(path: str, pattern: str) -> None:

@@ -344,6 +344,34 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         (f"Epoch 1:  25%|{BAR}| 1/4 [00:00<00:01, 9.9it/s, loss=1.25, lr=0.0]", (5, {"loss": 1.25, "lr": 0.0})),
         (f"Epoch 2:   0%|{BAR}| 0/4 [00:00<?, ?it/s, loss=1.125]", (8, {"loss": 1.125})),
     ],
+    "Sockeye: an epoch and all batches so far, in letters": [
+        ("[INFO:sockeye.training] E=0 B=50\tu/sec=27.75\tppl=54.5", (50, {"u/sec": 27.75, "ppl": 54.5})),
+        ("[INFO:sockeye.training] Checkpoint [1]\tUpdates=60 Epoch=0 Samples=1328", (60, {"Samples": 1328.0})),
+        ("[INFO:sockeye.training] Checkpoint [1]\tTrain-ppl=49.25", (None, {"Train-ppl": 49.25})),
+        ("[INFO:sockeye.training] E=0 B=100\tu/sec=22.5\tppl=21.75", (100, {"u/sec": 22.5, "ppl": 21.75})),
+        ("[INFO:sockeye.training] E=1 B=150\tu/sec=22.5\tppl=20.75", (150, {"u/sec": 22.5, "ppl": 20.75})),
+    ],
+    "neat-python: each generation has a heading": [
+        (" ****** Running generation 0 ****** ", (0, {})),
+        ("Population's average fitness: 2.25 stdev: 0.375", (None, {"Population_average_fitness": 2.25, "stdev": 0.375})),
+        ("Average adjusted fitness: 0.5", (None, {"Average_adjusted_fitness": 0.5})),
+        ("Mean genetic distance 1.465, standard deviation 0.423", None),
+        ("   ID   age  size   fitness   adj fit  stag", None),
+        ("     1    0   400      2.999    0.583     0", None),
+        ("Generation time: 0.088 sec", None),
+        (" ****** Running generation 1 ****** ", (1, {})),
+        ("Key: 39636", None),
+        ("Fitness: 3.875", (None, {"Fitness": 3.875})),
+    ],
+    "DeepXDE: the losses of the best model stand below its step": [
+        ("Epoch 3000: train loss improved from 4.04e-04 to 1.34e-05, saving model to model/model-3000.pt ...", (3000, {})),
+        ("Epoch 10000: train loss improved from 4.04e-04 to 1.34e-05, saving model to model/model-10000.pt ...", (10000, {})),
+        ("Best model at step 3000:", None),
+        ("  train loss: 1.03e-05", None),
+        ("  test loss: 2.37e-05", None),
+        ("  test metric: [3.31e-04]", None),
+        ("Test loss: 0.5", (None, {"Test_loss": 0.5})),
+    ],
 }
 
 

@@ -36,7 +36,7 @@ JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one only 
 _WORDS = (  # a line without any of these says nothing
     b"step epoch iter episode round loss acc ppl perplex bleu rouge f1 auc iou map mse mae score reward return error rew learn"
     b" metrics: trial prec recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %| test: n_gen nevals"
-    b" validat"
+    b" validat fitness generation"
 )
 _HINTS = (*_WORDS.split(), b" dataloader 0")
 _LOADING = re.compile(
@@ -68,7 +68,7 @@ _COLLECTION = re.compile(r"collection=([\w/.-]{1,60}) {1,2}")  # of CLU
 _TRIAL = re.compile(rf"Trial (\d{{1,9}}) finished with value: ({NUMBER})(?=[ .])")  # of Optuna
 _PARAMETERS = ("parameters:", "params:", "hyperparameters:", "config:")
 _BEGUN = re.compile(r"\b0{1,2}:00(?::00)?(?![:.\d])")  # the time that has passed, in a bar: Elapsed Time: 0:00:00
-_BEST_FOLLOWS = re.compile(r"best (?:iteration|epoch|step)(?: is)?:? {0,2}$", re.IGNORECASE)
+_BEST_FOLLOWS = re.compile(r"(?i)best (?:iteration|epoch|step)(?: is)?:? {0,2}$|(best [a-z]{1,9} at (?:epoch|step) \d{1,12}:$)")
 
 
 class Parser:
@@ -88,7 +88,7 @@ class Parser:
         self._columns = Columns()
         self._trainer = TrainerBar()
         self._positions = bars.Positions()
-        self._best_follows = False  # the next line repeats the best round
+        self._best_follows: Optional[re.Match[str]] = None  # the next line repeats the best round; DeepXDE: the rows below
         self._numbered = False  # values stand behind a step in brackets, `[10] loss = 0.5`: so do those of other names
         self._headings = Headings()
         self.rule = ""
@@ -187,7 +187,10 @@ class Parser:
         body = without_prefix(text)
         if len(body) < len(text) and of_checkpoints(text[: len(text) - len(body)]):
             return None
-        best, self._best_follows = self._best_follows, _BEST_FOLLOWS.search(body[-40:]) is not None
+        said, self._best_follows = self._best_follows, _BEST_FOLLOWS.search(body[-40:])
+        best = said is not None and (not said[1] or text.startswith("  "))
+        if best and said is not None and said[1]:
+            self._best_follows = said
         self._headings.line(text, body, self._progress_seen)
         if " v_num" in body and not _EPOCHS_BAR.match(body):
             self._steps.epochs.first = 0  # Lightning, which is read once in a while, counts epochs from 0

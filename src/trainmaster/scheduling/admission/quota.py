@@ -99,7 +99,20 @@ class Tally:
             refused = self._beyond(bounds, resource, milli)
             if refused is not None:
                 return refused
-        return None
+        return None if self.rules.work(kind.work).preemptible else self._never_lent(kind, needed)
+
+    def _never_lent(self, kind: Kind, needed: Held) -> Refusal | None:
+        """Why a job that is never stopped may not start: what it would borrow could not be taken back."""
+        over = self.borrows(kind)
+        if over is None:
+            return None
+        name, resource, nominal = over
+        one = nominal == WHOLE
+        own = f"of project {name} {_amount(resource, nominal)} {'is' if one else 'are'} its own, and jobs of class {kind.work}"
+        why = f"{own} are never stopped, so they borrow nothing"
+        if needed.get(resource, 0) > nominal:
+            return Refusal("impossible", f"asks for {_amount(resource, needed[resource])}; {why}")
+        return Refusal("quota", f"waiting for quota: {why}")
 
     def shut(self, kind: Kind) -> frozenset[str]:
         """Kinds of GPU that a job of this kind, to which any kind is welcome, may not take now."""
@@ -166,22 +179,33 @@ class Tally:
         return self._held(own.name).get(resource, 0) + milli <= quota_of(own, resource).guarantee * WHOLE
 
     def within(self, kind: Kind) -> bool:
-        """Whether it would hold no more than is its own with one more job of this kind, of everything asked for.
-
-        Something must be its own: to a project without a quota of what is asked for nothing is owed. Below its parent, what
-        others would have to give back counts as given back.
-        """
+        """Whether something is its project's own of what a job of this kind asks for, and it would borrow nothing."""
         if self.idle:
             return False
-        needed, owned = asked(kind.ask), False
-        bounds = self._of(kind)
+        needed = asked(kind.ask)
+        quotas = (quota for _, _, some in self._of(kind).own for quota in some)
+        owned = any(nominal < UNBOUNDED and name in needed for name, nominal, _ in quotas)
+        return owned and self.borrows(kind) is None
+
+    def borrows(self, kind: Kind) -> tuple[str, str, float] | None:
+        """Which project would hold more than is its own with one more job of this kind, of which resource, and what is its own.
+
+        Below a parent, what others would have to give back counts as given back.
+        """
+        if self.idle:
+            return None
+        needed, bounds = asked(kind.ask), self._of(kind)
         for at, (name, held, quotas) in enumerate(bounds.own):
             for resource, nominal, _ in quotas:
                 has = held.get(resource, 0) + needed.get(resource, 0)
                 if has > nominal and (not at or has - self._lent(name, resource, bounds.line) > nominal):
-                    return False
-                owned = owned or (resource in needed and nominal < UNBOUNDED)
-        return owned
+                    return name, resource, nominal
+        return None
+
+    def keeps(self, project: str, resources: Collection[str]) -> bool:
+        """Whether what a project holds of these is its own."""
+        quotas = (quota for one in self.rules.line(project) for name, quota in one.quotas if name in resources)
+        return any(quota.nominal < UNBOUNDED for quota in quotas) and not self.borrowed(project, resources)
 
     def _lent(self, name: str, resource: str, line: Sequence[Project]) -> float:
         """What those below a project that are not in `line` hold beyond what is their own."""

@@ -218,10 +218,11 @@ class Overtaking(NamedTuple):
 
 
 class ByRight:
-    """A lower class for a higher one, a borrower for a project that takes back its quota, a job whose time slice is over.
+    """A project that takes back its quota from borrowers, a higher class from a lower one, a job whose time slice is over.
 
-    Two jobs never stop each other in turn: of two classes one is the higher; a project that takes its own back holds no more
-    than that, and only who holds more can be made to give, to its own class or a higher one.
+    Two jobs never stop each other in turn. A project that takes its own back holds no more than that, whatever the classes; a
+    job that would borrow takes nothing that is another project's own; beside that, of two classes one is the higher. What is
+    urgent goes before all of it.
     """
 
     def may_help(self, stage: Stage, task: Task, request: int) -> bool:
@@ -247,28 +248,30 @@ class ByRight:
         sliced = kind.work in stage.sliced
         if not (reclaims or sliced or stage.lowest < kind.tier):
             return None
-        resources = tuple(asked(kind.ask)) if reclaims else ()
-        return kind.tier, kind.work if sliced else "", kind.project if reclaims else "", resources
+        borrows = not kind.urgent and tally.borrows(kind) is not None
+        if not (reclaims or borrows):
+            return kind.tier, kind.work if sliced else ""
+        return kind.tier, kind.work if sliced else "", kind.project, borrows, tuple(asked(kind.ask))
 
     def _of(self, stage: Stage, task: Task, group: Hashable) -> Sequence[Run]:
         runs = stage.groups.get(group)
         if runs is None:
             assert isinstance(group, tuple)
-            runs = stage.groups[group] = _by_right(stage, task, group[-1])
+            runs = stage.groups[group] = _by_right(stage, task, *group[3:])
         return runs
 
 
-def _by_right(stage: Stage, task: Task, resources: Sequence[str]) -> list[Run]:
-    """`resources`: those of which its project takes back what is its own; (): none."""
+def _by_right(stage: Stage, task: Task, borrows: bool = False, resources: Sequence[str] = ()) -> list[Run]:
+    """`borrows`: it takes only what is nobody's own; else it takes back what is its own of `resources`, if any are named."""
     kind, tally = task.kind, stage.state.tally
     own = {one.name for one in stage.snapshot.rules.line(kind.project)}
     borrowed: dict[str, dict[str, float]] = {}
     first, then = [], []
     for run in stage.softest:
         other = run.task.kind
-        if run.task.id in stage.stopped or other.tier > kind.tier:
+        if run.task.id in stage.stopped:
             continue
-        if resources and other.project not in own:
+        if resources and not borrows and other.project not in own and not other.urgent:
             more = borrowed.setdefault(other.project, dict(tally.borrowed(other.project, resources)))
             amounts = tally.stock.amounts(run.grant)
             if any(more.get(resource, 0) > 0 and amounts.get(resource) for resource in resources):
@@ -276,7 +279,8 @@ def _by_right(stage: Stage, task: Task, resources: Sequence[str]) -> list[Run]:
                     more[resource] -= amounts.get(resource, 0)
                 first.append(run)
                 continue
-        if other.tier < kind.tier or _slice_is_over(stage.snapshot, run, task):
+        lower = other.tier < kind.tier or (other.tier == kind.tier and _slice_is_over(stage.snapshot, run, task))
+        if lower and not (borrows and other.project not in own and tally.keeps(other.project, resources)):
             then.append(run)
     return [*first, *then]
 
