@@ -82,8 +82,9 @@ def test_what_is_taken_back_is_what_others_hold_beyond_their_own() -> None:
     rules, held = Cluster(projects=(OWED, lent)), [runs(kind("lent", 1)), runs(kind("lent", 1), 1)]
     assert len(victims(decided([kind("owed", 1)], held, rules))) == 1
     assert victims(decided([kind("owed", 2)], held, rules)) == [], "one of them is its own"
-    higher = [runs(kind("lent", 1, work="interactive")), runs(kind("lent", 1, work="interactive"), 1)]
-    assert victims(decided([kind("owed", 1)], higher, rules)) == [], "nor from a higher class"
+    for work, count in (("interactive", 1), ("urgent", 0)):
+        other = kind("lent", 1, work=work)
+        assert len(victims(decided([kind("owed", 1)], [runs(other), runs(other, 1)], rules))) == count, work
 
 
 def test_a_project_without_a_quota_gives_nothing_back() -> None:
