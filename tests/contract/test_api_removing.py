@@ -86,6 +86,21 @@ def test_no_run_is_the_best_beside_one_whose_points_were_removed(api: Api) -> No
     assert best == "best of train up to this run, among those whose points were not removed: loss 0.2 at step 1"
 
 
+def test_that_curves_were_thinned_is_said(api: Api) -> None:
+    """Those that were left were called all points."""
+    job = over(api)
+    for name in ("loss", "lr"):
+        api.services.metrics.write([MetricPoint(job, 1, 0, step, name, 1 / (step + 1), 1e9) for step in range(1000)], [])
+    left = 2000 - api.services.metrics.thin(job, 100)
+    told = f"its curves were thinned to free space: {2000 - left:,} points are gone; of each curve, the first, the best and the last stay"
+    assert told in api.get(f"/jobs/{job}")["notes"]
+    assert api.services.metrics.thin(job, 100) == 0
+    assert told in api.get(f"/jobs/{job}")["notes"]
+    api.control.record(job, ev.BytesGivenUp("ann", ("metrics",)))
+    api.services.metrics.thin(job, 0)
+    assert not [note for note in api.get(f"/jobs/{job}")["notes"] if "thinned" in note]
+
+
 def test_what_cannot_be_read_is_something_to_remove(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """It had no size, so "there is nothing to remove" was said of it."""
     job = over(api)
