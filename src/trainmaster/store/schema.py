@@ -247,8 +247,8 @@ point = Table(
     sqlite_with_rowid=False,
 )
 
-# No series has this id. Its row 0 has the number of the latest point, if no point of this file has it. The value of its row N is
-# how many points of series N were removed to thin it.
+# No series has this id. Its row 0 has the number of the latest point, if no point of this file has it. The value of its row N
+# is how many points of series N were removed to thin it.
 MARK = 0
 
 unstepped = Table(
