@@ -13,7 +13,7 @@ from statistics import fmean
 
 import common
 
-from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.simulator.forecast_scores import ForecastScorer, Told
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.replay import Replay

@@ -14,7 +14,7 @@ from random import Random
 import common
 
 from trainmaster.model.cluster import DAY_S, Cluster, Project
-from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.simulator.replay import History, Replay, Settings
 from trainmaster.simulator.sampling import jain
 from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes

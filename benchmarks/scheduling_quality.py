@@ -16,7 +16,8 @@ from statistics import fmean
 import common
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.policy import POLICIES, no_reservations
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.policies.policy import no_reservations
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.measures import Measures, measure
 from trainmaster.simulator.replay import Replay, Settings

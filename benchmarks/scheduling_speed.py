@@ -19,13 +19,13 @@ import bare_easy
 import common
 
 from trainmaster.model.cluster import Cluster, Project, Quota
-from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
 from trainmaster.scheduling.cycle import cycle, kept
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.space import Grant
-from trainmaster.scheduling.state import ClusterState
-from trainmaster.scheduling.task import Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.jobs import Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Ask, Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.state.cluster import ClusterState
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings

@@ -53,7 +53,7 @@ from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import Recorded
 from trainmaster.reserve import Reserve
-from trainmaster.scheduling.share import Account, Member
+from trainmaster.scheduling.model.usage import Account, Member
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.file_checks import Found, check_files
 from trainmaster.store.identity import numbers_used
@@ -366,7 +366,7 @@ def ledger_fold() -> Enter:
             return charging.clock_set(usage, recorded.event.by_s)
         if job is None:
             return ()
-        return charging.entries(usage, rules.half_life_s, job, cast(JobEvent, recorded.event), recorded.now_s)
+        return charging.entries(usage, rules, job, cast(JobEvent, recorded.event), recorded.now_s)
 
     return enter
 

@@ -5,6 +5,7 @@ import json
 import signal
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
 from trainmaster import configuration, live_processes
@@ -53,6 +54,10 @@ def _mlflow_uri(home: Home, configured: configuration.Configuration) -> str | No
         server = MlflowServer(home, port, lambda own, url: live_processes.enter(home, "mlflow", own, {"mlflow_url": url}))
         server.start()
         server.watch(lambda: (home.root / "stopping").exists())
+        if configured.tracking.mlflow is None:
+            migrate_files({"mirror": home.mirror_db})
+            with closing(MirrorFile(home.mirror_db)) as file:
+                file.moved("mlflow", server.url)
         return configured.tracking.mlflow or server.url
     if "mlflow" in configured.all_sinks and configured.tracking.mlflow is None:
         hint = 'name one, [tracking] mlflow = "http://…", or have one run: tm up --mlflow'

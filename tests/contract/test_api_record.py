@@ -121,6 +121,18 @@ def test_an_artifact_that_a_verification_found_missing_is_said_to_be_so(api: Api
     assert note == "artifacts that the last tm storage verify found damaged or missing in the store, if not stored again since: out.pt"
 
 
+def test_files_of_several_nodes_under_one_name_are_named(api: Api) -> None:
+    """The one that came last replaced the other, and nothing said so."""
+    job = api.submit()
+    api.take_up()
+    nodes = tuple(NodeShare(name, "127.0.0.1", 1.0) for name in ("node0", "node1"))
+    api.control.record(job, ev.Placed(1, Allocation(nodes)), ev.NodeStarted(1, 0), ev.NodeStarted(1, 1))
+    kept = [("same", 0, "a"), ("same", 1, "a"), ("out.txt", 0, "a"), ("own", 0, "a"), ("own", 0, "b"), ("out.txt", 1, "b")]
+    api.control.record(job, *(ev.ArtifactKept(1, node, Artifact(name, digest * 64, 3, 1)) for name, node, digest in kept))
+    (note,) = api.get(f"/jobs/{job}")["notes"]
+    assert note.startswith("nodes stored different files under one name, of which the last that came is kept: out.txt; give")
+
+
 def verified(api: Api) -> Any:
     assert api.http.post("/storage/verify", json={}).status_code == 202
     return deadline(lambda: found if (found := api.get("/storage/verify"))["ended"] else None, "the verification")

@@ -14,6 +14,7 @@ from trainmaster.control.clock import date_and_steady_s
 from trainmaster.model import events as ev
 from trainmaster.model.cluster import DAY_S
 from trainmaster.model.commands import GiveUpBytes
+from trainmaster.ports.metric_store import MetricPoint
 from trainmaster.server.storage import retention
 from trainmaster.wire.processes import boot_id
 
@@ -67,6 +68,37 @@ def test_jobs_that_are_over_are_removed_after_a_look(api: Api) -> None:
     assert api.get(f"/jobs/{job}/artifacts")["removed"] is False
     api.control.record(job, ev.BytesGivenUp("ann", ("artifacts",)))
     assert api.get(f"/jobs/{job}/artifacts")["removed"] is True
+
+
+def test_no_run_is_the_best_beside_one_whose_points_were_removed(api: Api) -> None:
+    """The best of the others was marked as the best, and called so in the logbook."""
+    values = {over(api): [0.5, 0.1, 0.3], over(api): [0.5, 0.2, 0.4], over(api): [0.6, 0.3, 0.25]}
+    points = [MetricPoint(job, 1, 0, at, "loss", value, 1e9) for job, mine in values.items() for at, value in enumerate(mine)]
+    api.services.metrics.write(points, [])
+    first, *others = values
+    assert [one["winner"] for one in api.get("/compare", job=[first, *others])["metrics"]] == [0]
+    api.control.record(first, ev.BytesGivenUp("ann", ("metrics",)))
+    api.services.metrics.thin(first, 0)
+    found = api.get("/compare", job=[first, *others])
+    assert [(one["winner"], one["equal"]) for one in found["metrics"]] == [(None, False)]
+    assert f"all but the last values of metrics: their points were removed ({first})" in found["not_compared"]
+    (best,) = [one["text"] for one in api.get("/logbook", experiment="train")["entries"] if one["kind"] == "best"]
+    assert best == "best of train up to this run, among those whose points were not removed: loss 0.2 at step 1"
+
+
+def test_that_curves_were_thinned_is_said(api: Api) -> None:
+    """Those that were left were called all points."""
+    job = over(api)
+    for name in ("loss", "lr"):
+        api.services.metrics.write([MetricPoint(job, 1, 0, step, name, 1 / (step + 1), 1e9) for step in range(1000)], [])
+    left = 2000 - api.services.metrics.thin(job, 100)
+    told = f"its curves were thinned to free space: {2000 - left:,} points are gone; of each curve, the first, the best and the last stay"
+    assert told in api.get(f"/jobs/{job}")["notes"]
+    assert api.services.metrics.thin(job, 100) == 0
+    assert told in api.get(f"/jobs/{job}")["notes"]
+    api.control.record(job, ev.BytesGivenUp("ann", ("metrics",)))
+    api.services.metrics.thin(job, 0)
+    assert not [note for note in api.get(f"/jobs/{job}")["notes"] if "thinned" in note]
 
 
 def test_what_cannot_be_read_is_something_to_remove(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

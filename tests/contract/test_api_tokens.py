@@ -17,7 +17,7 @@ from trainmaster.control.charging import _payer
 from trainmaster.home import account_name
 from trainmaster.model import events as ev
 from trainmaster.model.nodes import Allocation, NodeShare
-from trainmaster.scheduling.nouns import kind
+from trainmaster.scheduling.model.convert import kind
 from trainmaster.server.http import permissions
 from trainmaster.server.http.permissions import REQUIRED, Need
 from trainmaster.server.process.app import create_app

@@ -98,9 +98,9 @@ def test_a_shell_has_a_terminal_of_its_own_in_the_jobs_environment(tm: Tm, job: 
 
 
 def test_a_command_that_does_not_answer_is_left_as_in_ssh(tm: Tm, job: str) -> None:
-    person = Person(tm, "exec", "-it", job, "--", "sh", "-c", 'trap "" INT; echo "pid=$$;"; while :; do sleep 0.1; done')
+    person = Person(tm, "exec", "-it", job, "--", "sh", "-c", 'trap "" INT; echo "pid=$$; columns=$COLUMNS."; while :; do sleep 0.1; done')
     person.sees("pid=")
-    person.sees(";")
+    person.sees("; columns=.")  # the job's own are not those of this terminal
     person.types("\x03x~.\r~~\r")  # not at the beginning of a line; one tilde
     person.sees("~")
     assert person.tm.poll() is None

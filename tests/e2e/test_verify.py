@@ -80,3 +80,19 @@ def test_a_damaged_checkpoint_is_on_record_and_never_used_again(tm: Tm) -> None:
     assert "removed 1 older checkpoint" in tm("storage", "gc", "--older-checkpoints", "--grace", "0s").err
     left = deadline(lambda: found if len(found := tm.json("show", job)["checkpoints"]) == 1 else None, "the removal")
     assert [one["id"] for one in left] == [first["id"]]
+
+
+def test_older_checkpoints_stay_while_the_last_good_one_is_not_whole_in_the_store(tm: Tm) -> None:
+    """The older ones were removed, and nothing was left of the training."""
+    tm.file("saves.py", SAVES)
+    job = tm.ended(tm.submit("--name", "saves", "--checkpoint", "ck-{step}.json", "--", "python3", "saves.py"))["id"]
+    first, newest = tm.json("show", job)["checkpoints"]
+    (stored,) = (tm.home.blobs / "checkpoints" / job / newest["id"]).rglob("ck-2.json")
+    data = stored.read_bytes()
+    stored.unlink()
+    collected = tm("storage", "gc", "--older-checkpoints", "--grace", "0s")
+    assert "removed 0 older checkpoints" in collected.err
+    assert "all checkpoints of 1 job stay: the last good one is not whole in the store" in collected.err
+    assert [one["id"] for one in tm.json("show", job)["checkpoints"]] == [first["id"], newest["id"]]
+    stored.write_bytes(data)
+    assert "removed 1 older checkpoint" in tm("storage", "gc", "--older-checkpoints", "--grace", "0s").err

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from test_spec_mutations import MUTATIONS, NASTY
 
-from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.spec.cluster.document import is_cluster
 
 ROOT = Path(__file__).parents[2]

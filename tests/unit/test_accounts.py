@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.scheduling.ask import Shape, ask_of
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.share import Account, charged
-from trainmaster.scheduling.snapshot import DEFAULT
+from trainmaster.scheduling.model.request import Shape, ask_of
+from trainmaster.scheduling.model.snapshot import DEFAULT
+from trainmaster.scheduling.model.usage import Account, charged
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, processors
 
@@ -46,5 +46,5 @@ def test_the_simulator_keeps_the_accounts_of_all_who_ran() -> None:
     for id, member in (("a", ("vision", "ann")), ("b", ("text", "bob")), ("c", ("vision", "cyd"))):
         account, life = replay._scheduler.usage[member], histories[id]
         assert account.at_s == life.ended_s
-        served = life.ran_s * life.width
+        served = life.ran_s * life.width * DEFAULT.cpu_weight
         assert served * 2 ** (-(life.ended_s - life.submit_s) / DEFAULT.half_life_s) < account.service < served

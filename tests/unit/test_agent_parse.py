@@ -86,8 +86,8 @@ def test_parlai_counts_its_updates_in_all() -> None:
 
 def test_of_a_line_that_the_pattern_matches_only_what_it_finds_counts() -> None:
     pattern = compiled(r"step (?P<step>\d+): loss (?P<loss>[\d.]+|nan)( acc (?P<acc>\S+))?")
-    lines = (b"step 3: loss 0.5 acc 0.75 lr=1.0", b"step 4: loss 0.5", b"step 9 loss=1.0")
-    matched = [(3, {"loss": 0.5, "acc": 0.75}), (4, {"loss": 0.5})]
+    lines = (b"step 3: loss 0.5 acc 0.75 lr=1.0", b"step 4: loss 0.5", b"step 5: loss 0.25.", b"step 9 loss=1.0")
+    matched = [(3, {"loss": 0.5, "acc": 0.75}), (4, {"loss": 0.5}), (5, {"loss": 0.25})]  # a stop ends the last sentence
     for automatic, other in ((True, (9, {"loss": 1.0})), (False, None)):
         parser = Parser(pattern, automatic)
         assert [parser.parse(line) for line in lines] == [*matched, other]

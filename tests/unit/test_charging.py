@@ -15,10 +15,13 @@ from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Payer, Rate
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation, Device, Node, NodeShare
 from trainmaster.model.spec import CodeCopy
-from trainmaster.scheduling.share import Account, Member
+from trainmaster.scheduling.model.usage import Account, Member
 from trainmaster.testing import builders
 
-RULES = Cluster((Pool("a100", ("g*",), price=2.5), Pool("cpu", ("c*",), price=0.04)), currency="EUR")
+HALF_LIFE_S = 100.0
+RULES = Cluster(
+    (Pool("a100", ("g*",), price=2.5), Pool("cpu", ("c*",), price=0.04)), currency="EUR", half_life_s=HALF_LIFE_S
+)
 GPUS = tuple(Device(index, "a100") for index in range(8))
 NODES = {
     name: Node(name, "local", name, "127.0.0.1", 32.0, 2**30, devices, pool)
@@ -26,7 +29,6 @@ NODES = {
 }
 RATES = (Rate("a100", 2000, 0, 2.5, "EUR"),)
 PAYER = Payer("default", "ann", "training", "train")
-HALF_LIFE_S = 100.0
 RESTART = Verdict(Action.RESTART, State.QUEUED, "restarting")
 DONE = Verdict(Action.FINISH, State.SUCCEEDED, "every rank exited 0")
 
@@ -61,7 +63,7 @@ class History:
         found: list[Entry] = []
         for event in happened:
             self.job, _ = apply(self.job, self.job.id, event, now_s)
-            found += charging.entries(self.usage, HALF_LIFE_S, self.job, event, now_s)
+            found += charging.entries(self.usage, RULES, self.job, event, now_s)
         return found
 
 
@@ -128,7 +130,8 @@ def test_a_fork_that_begins_again_does_all_of_its_own_again() -> None:
 
 def test_fair_share_counts_gpus_and_where_there_are_none_cpus() -> None:
     both = (Rate("a100", 1500), Rate("cpu", 0, 3000))
-    assert (charging.service_rate(both), charging.service_rate(both[1:]), charging.service_rate(())) == (1.5, 3.0, 0.0)
+    rates = (both, both[1:], ())
+    assert [charging.service_rate(one, 0.25) for one in rates] == [1.5, 0.75, 0.0]
 
 
 def test_another_half_life_fades_from_now_on() -> None:

@@ -9,18 +9,18 @@ from trainmaster.errors import SpecError
 from trainmaster.model.cluster import Cluster, Pool, Project, Quota
 from trainmaster.model.nodes import Allocation, Device, Node, NodeShare
 from trainmaster.model.spec import Choose, GpuChoice, PlacementSpec, Resources
-from trainmaster.scheduling import nouns
-from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
-from trainmaster.scheduling.cells import Cell
-from trainmaster.scheduling.choices import Market
+from trainmaster.scheduling.admission.feasible import grouped
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.explain import grouped, why
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.state import ClusterState
-from trainmaster.scheduling.task import Choices, Kind, Owner, Past, Run, Task, kind_of
-from trainmaster.scheduling.wish import Wish
+from trainmaster.scheduling.explanation.why import why
+from trainmaster.scheduling.model import convert as nouns
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.jobs import Choices, Kind, Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Ask, Shape, Wish, ask_of
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.placement.choices import Market
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.state.cluster import ClusterState
 from trainmaster.spec.document import from_mapping, load_bytes, to_mapping
 from trainmaster.testing import builders
 

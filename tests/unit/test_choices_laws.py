@@ -10,17 +10,17 @@ from test_scheduling_laws import History, assert_nobody_is_delayed, assert_same,
 from test_sharing_laws import Shared, amount, holds
 
 from trainmaster.model.cluster import Cluster, Pool
-from trainmaster.scheduling import speeds
-from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
-from trainmaster.scheduling.choices import Market, Way
+from trainmaster.scheduling.admission.feasible import grouped
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.explain import grouped
-from trainmaster.scheduling.policy import POLICIES, Policy
-from trainmaster.scheduling.predict import foresee
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Grant, Site, Space
-from trainmaster.scheduling.task import Choices, Kind, Owner, Task, kind_of
-from trainmaster.scheduling.wish import Wish
+from trainmaster.scheduling.model.jobs import Choices, Kind, Owner, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Ask, Shape, Wish, ask_of
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Grant, Site, Space
+from trainmaster.scheduling.placement.choices import Market, Way
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.policies.policy import Policy
+from trainmaster.scheduling.prediction import speeds
+from trainmaster.scheduling.prediction.predictor import foresee
 
 POOLS = (Pool("x", price=2.0, speed=2.0), Pool("y", price=1.5, speed=1.0), Pool("default", price=0.5, speed=0.4))
 

@@ -154,9 +154,9 @@ def test_how_many_steps_the_points_are_of_is_told(tmp_path: Path, capsys: pytest
     assert rows[-2:] == [["loss", "6", "0", "to", "200", "(3", "steps)", "9.5", "7.25"], ["acc", "3", "0", "to", "200", "0", "0.2"]]
 
 
-def test_warnings_and_tracebacks_are_no_lines_to_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_tracebacks_and_hyperparameters_are_no_lines_to_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "train.log"
-    log.write_text('UserWarning: pytorch 2.13 needs NumPy 2.1\n  File "/a/train.py", line 49, in main\nvalue: 3 of 4\n')
+    log.write_text('UserWarning: pytorch 2.13 needs NumPy 2.1\n  File "/a/train.py", line 49, in main\nvalue: 3 of 4\nhyperparameters: lr=0.1, iou_t=0.2\n')
     assert run(["metrics", "try", str(log), "--json"]) == 0
     assert [one["line"] for one in json.loads(capsys.readouterr().out)["unread"]] == [3]
 

@@ -18,8 +18,8 @@ from trainmaster.model.job import Job
 from trainmaster.model.nodes import Device, Node
 from trainmaster.model.spec import Resources
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.nouns import snapshot
-from trainmaster.scheduling.policy import chosen
+from trainmaster.scheduling.model.convert import snapshot
+from trainmaster.scheduling.policies.known import chosen
 from trainmaster.server.cluster.rule_warnings import over, unkept
 from trainmaster.spec.cluster.cluster_mapping import differences, to_mapping, to_yaml
 from trainmaster.spec.cluster.document import from_mapping, load_bytes

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from trainmaster.model.cluster import Cluster, Project, Quota
-from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
-from trainmaster.scheduling.cells import FOREVER, Cell
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Kind, Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.cells import FOREVER, Cell
+from trainmaster.scheduling.model.jobs import Kind, Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.policies.known import POLICIES
 
 HOUR_S = 3600.0
 
@@ -120,3 +120,43 @@ def test_a_guarantee_is_kept_inside_the_limit_of_a_parent() -> None:
     waiting["a0"] = Task(9, "a0", kind(1, owner=Owner("a", "y")), 0.0)
     plan = cycle(Snapshot(1.0, (site("n0", gpus=8),), waiting, {}, rules=rules), POLICIES["fair-share"])
     assert sorted(started(plan)) == ["a0", "b0", "b1"]
+
+
+def shares(policy: str, rules: Cluster, waits: Task, *running: Run, now_s: float = 1000.0) -> Plan:
+    sites = (site("n0", gpus=2),)
+    seen = Snapshot(now_s, sites, {waits.id: waits}, {one.task.id: one for one in running}, rules=rules)
+    return cycle(seen, POLICIES[policy])
+
+
+HALVES = Cluster(projects=tuple(Project(name, quotas=(("gpus", Quota(nominal=1)),)) for name in "ab"), min_run_s=0.0)
+
+
+@pytest.mark.parametrize("policy", ["fair-share", "multifactor"])
+def test_what_is_borrowed_is_given_back_whatever_its_class(policy: str) -> None:
+    """D6: a device that was borrowed was kept by naming a higher class."""
+    borrowed = [
+        run(f"b{at}", at, kind(1, owner=Owner("b", "x", "evaluation", 1000, 1000)), (0, (at,))) for at in range(2)
+    ]
+    plan = shares(policy, HALVES, Task(9, "mine", kind(1, owner=Owner("a", "y")), 0.0), *borrowed)
+    assert [one.job for one in plan.handovers] == ["mine"]
+    back = borrowed[0].task._replace(since_s=1000.0)
+    mine = run("mine", 9, kind(1, owner=Owner("a", "y")), (0, (0,)))
+    plan = shares(policy, HALVES, back, mine, borrowed[1])
+    assert plan.handovers == (), "a job that would borrow takes nothing that is another's own, whatever its class"
+    urgent = Owner("b", "x", "training", 1_000_000, 1_000_000)
+    plan = shares(policy, HALVES, back._replace(kind=kind(1, owner=urgent)), mine, borrowed[1])
+    assert [len(one.victims) for one in plan.handovers] == [1], "what is urgent goes before everything"
+
+
+@pytest.mark.parametrize("policy", ["fair-share", "easy"])
+def test_a_class_that_is_never_stopped_borrows_nothing(policy: str) -> None:
+    owner = Owner("b", "x", "production", 3000, 3000)
+    first, second = (Task(at, f"b{at}", kind(1, owner=owner), 0.0) for at in range(2))
+    plan = cycle(Snapshot(1.0, (site("n0"),), {"b0": first, "b1": second}, {}, rules=HALVES), POLICIES[policy])
+    assert started(plan) == ["b0"]
+    never = "jobs of class production are never stopped, so they borrow nothing"
+    assert plan.reason(second, 1.0).text == f"waiting for quota: of project b 1 GPU is its own, and {never}"
+    wide = Task(1, "b1", kind(2, owner=owner), 0.0)
+    plan = cycle(Snapshot(1.0, (site("n0"),), {"b1": wide}, {}, rules=HALVES), POLICIES[policy])
+    assert plan.reason(wide, 1.0).kind == "impossible"
+    assert plan.reason(wide, 1.0).text == f"asks for 2 GPUs; of project b 1 GPU is its own, and {never}"

@@ -20,14 +20,15 @@ from trainmaster.model.job import Job, State
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin, Resources
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.ask import Shape, ask_of
+from trainmaster.scheduling.admission.feasible import grouped, impossible
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.explain import grouped, impossible, why
-from trainmaster.scheduling.policy import LIVE, POLICIES, chosen
-from trainmaster.scheduling.remedies import changed, remedy
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Grant
-from trainmaster.scheduling.task import Owner, Run, Task, kind_of
+from trainmaster.scheduling.explanation.remedies import changed, remedy
+from trainmaster.scheduling.explanation.why import why
+from trainmaster.scheduling.model.jobs import Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.request import Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.policies.known import LIVE, POLICIES, chosen
 from trainmaster.simulator.replay import Replay
 from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes
 from trainmaster.testing.histories.scenario import CALM, Scenario

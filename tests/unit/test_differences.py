@@ -1,7 +1,7 @@
 """Comparison of runs: only differences, unknown values are not equal, and the ranking by metrics."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +12,11 @@ from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.lineage import Lineage, Relation
 from trainmaster.model.nodes import Allocation
 from trainmaster.model.spec import CodeCopy, MetricsSpec, Mode, Role
+from trainmaster.ports.metric_store import MetricStore
+from trainmaster.ports.store import EventStore
+from trainmaster.server.record.curves import Curves
 from trainmaster.server.record.differences import Difference, Run, compare, flattened
-from trainmaster.server.record.ranking import MetricRanking, mode_of, primary_of
+from trainmaster.server.record.ranking import MetricRanking, mode_of, primary_of, rank_metrics
 from trainmaster.testing.builders import job, placed
 from trainmaster.wire.code import Tree
 from trainmaster.wire.environment import EnvironmentRecord
@@ -269,3 +272,12 @@ def test_the_winner_is_one_alone() -> None:
     assert (one.winner, one.equal) == (1, False)
     tie = replace(one, best=[(8, 0.3, 1.0), (8, 0.3, 2.0), None])
     assert (tie.winner, replace(tie, last=[(9, 0.5, 1.0), (9, 0.5, 2.0)], best=tie.best[:2]).equal) == (None, True)
+
+
+def test_what_one_run_calls_the_best_and_another_the_worst_has_no_best() -> None:
+    """The mode of the first was that of all: `equal` was said of a best of 1 and one of 3."""
+    specs = [replace(job().spec, metrics=MetricsSpec(primary="score", mode=mode)) for mode in (Mode.MIN, Mode.MAX)]
+    jobs = [replace(job(), id=f"train-{at}", spec=spec) for at, spec in enumerate(specs)]
+    last = {one.id: {"score": (3, 3.0, 1.0)} for one in jobs}
+    (one,) = rank_metrics(Curves(cast(EventStore, None), cast(MetricStore, None)), jobs, ["score"], last)
+    assert (one.mode, one.best, one.winner) == (None, [None, None], None)

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from trainmaster.lifecycle.machine import apply
 from trainmaster.model import events as ev
 from trainmaster.model.job import State
-from trainmaster.scheduling import counted, forward
-from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
-from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.forecast import Calibration, Waits, forecasts
-from trainmaster.scheduling.lifetimes import Lifetimes
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.explanation import counted, forward
+from trainmaster.scheduling.explanation.forecast import Calibration, Waits, forecasts
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.jobs import Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.prediction.lifetimes import Lifetimes
 from trainmaster.server.jobs.forecasting import History, calibrated, waits_view
 from trainmaster.testing.builders import job as some_job
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.cli.app import run as tm
-from trainmaster.scheduling.ask import Shape, ask_of
-from trainmaster.scheduling.forecast import Waits
-from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.explanation.forecast import Waits
+from trainmaster.scheduling.model.request import Shape, ask_of
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.simulator.cases import Case, run
 from trainmaster.simulator.charts import charts
 from trainmaster.simulator.forecast_scores import ForecastScorer, Told, scored

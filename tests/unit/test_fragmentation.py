@@ -12,15 +12,23 @@ from effort import nightly
 
 from trainmaster.cli.app import run as tm
 from trainmaster.errors import UsageError
-from trainmaster.scheduling.ask import Ask, Shape, ask_of
-from trainmaster.scheduling.capacity import Capacity, capacities
-from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.fragmentation import ENOUGH, Fragmentation, counted, fragments, mix, typical
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Grant, Site, Space
-from trainmaster.scheduling.task import Past, Run, Task, kind_of
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.jobs import Past, Run, Task, kind_of
+from trainmaster.scheduling.model.request import Ask, Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Grant, Site, Space
+from trainmaster.scheduling.placement.fragmentation import (
+    ENOUGH,
+    Capacity,
+    Fragmentation,
+    capacities,
+    counted,
+    fragments,
+    mix,
+    typical,
+)
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.simulator.openb import Workload, fill, load
 
 WHOLE_GPU, HALF, QUARTER = Shape(gpus=1), Shape(share=500), Shape(share=250)

@@ -24,11 +24,12 @@ LINES = {
     "\x1b[32mfitness\x1b[0m 0.15 gen 3": (3, {"fitness": 0.15}),
     "overall log-likelihood is -2.08846 over 1200 frames": (None, {"likelihood": -2.08846}),
     "gen 1 │ fitness 0.15": (1, {"fitness": 0.15}),
+    "Batch  1: best_value (random, qEI) = (1.20, 1.55), time = 3.25.": (1, {"value_1": 1.2, "value_2": 1.55, "time": 3.25}),  # BoTorch
     "gain 0.15 [p5] top1 0.25 on 3": (None, {"gain": 0.15, "top1": 0.25}),  # p9 later
     "step 3 train/CrossEntropyLoss = 0.25": (3, {"train_CrossEntropyLoss": 0.25}),
     "train/step 3 Loss 0.25 loss 0.5": (3, {"Loss": 0.25, "loss_2": 0.5}),
 }
-NOTHING = ["", "listening on 127.0.0.1:8080", "saved out/model-3.pt", "version 2", "took 3.5 s", "x" * 10_000]
+NOTHING = ["", "listening on 127.0.0.1:8080", "saved out/model-3.pt", "version 2", "took 3.5 s", "x" * 10_000, "  1.034"]
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -57,7 +57,7 @@ def test_a_whole_launch() -> None:
             "PATH": builders.PATH,
             "LANG": "C.UTF-8",
             "HOME": "/home/ann", "USER": "ann",
-            "PYTHONUNBUFFERED": "1",
+            "PYTHONUNBUFFERED": "1", "COLUMNS": "200",
             "OMP_NUM_THREADS": "4",
         },
         "sdk": None, "devices": [0, 1],
@@ -187,7 +187,7 @@ def test_interpreters_by_name_and_path(named: str | None, argv: list[str], path:
 
 
 def test_the_spec_outranks_what_was_recorded_and_our_kindness() -> None:
-    variables = {"PYTHONUNBUFFERED": "", "LANG": "de_DE.UTF-8", "HOME": "/elsewhere"}
+    variables = {"PYTHONUNBUFFERED": "", "COLUMNS": "120", "LANG": "de_DE.UTF-8", "HOME": "/elsewhere"}
     value = builders.job(spec=builders.spec(environment=Environment(variables=variables)))
     launch = render.launch(builders.submission(value), SITE)
     assert launch["environment"] == {"PATH": builders.PATH, "USER": "ann"} | variables

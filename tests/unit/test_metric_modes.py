@@ -14,7 +14,8 @@ OPEN = (
     "lr", "step_time", "classes", "grad_norm", "value_1", "neg_mean_squared_error", "val/neg_rmse", "brier_score", "davies_bouldin_score", "accuracy_drop",
     "return_code", "loss_scale", "acc_target", "score_delta",
     "score_time", "reward_std", "std_test_score", "val_loss_std", "error_count", "eval/accuracy/n", "loss_ms", "return_variance", "loss_weight", "7",
-    "lossScale", "ErrorCount", "StdReturn", "LossTime", "NegMeanSquaredError",
+    "1-acc", "val/1-acc", "1 - accuracy", "not_acc", "val_loss_improvement", "loss_gain", "loss_ratio", "loss_vs_baseline", "reward_baseline", "acc_grad", "map_lr",
+    "steps_since_loss", "loss_inverse", "error_bars", "lossScale", "ErrorCount", "StdReturn", "LossTime", "NegMeanSquaredError",
 )  # fmt: skip
 
 

@@ -10,16 +10,16 @@ from test_scheduling_laws import arrival, seeds
 from test_sharing_laws import rules
 
 from trainmaster.model.cluster import DAY_S, URGENT, Cluster, Project, Weights
-from trainmaster.scheduling.ask import Shape, ask_of
-from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.share import Account
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Site
-from trainmaster.scheduling.standing import ordered, terms
-from trainmaster.scheduling.task import Owner, Task, kind_of
-from trainmaster.scheduling.words import summed
+from trainmaster.scheduling.explanation.standing import ordered, terms
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.jobs import Owner, Task, kind_of
+from trainmaster.scheduling.model.request import Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Site
+from trainmaster.scheduling.model.usage import Account
+from trainmaster.scheduling.model.words import summed
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.simulator.trace import gpu_nodes
 from trainmaster.spec.cluster.summary import explain
 

@@ -23,9 +23,11 @@ from trainmaster.blobs.fs import FsBlobs
 from trainmaster.blobs.multipart import MIB, S3Direct, part_bytes
 from trainmaster.blobs.sigv4 import Ask, Credentials, Signer
 from trainmaster.blobs.transfers import check_reads, check_writes, commit, complete
+from trainmaster.blobs.verification import is_stored
 from trainmaster.configuration import StorageSettings
 from trainmaster.errors import AuthenticationError, NotFoundError, OperationError, UsageError
 from trainmaster.home import Home
+from trainmaster.model.checkpoints import Checkpoint, Part
 from trainmaster.model.ids import AgentKey
 from trainmaster.ports.blobs import Direct
 from trainmaster.testing.store_contract import some_attempt, some_job
@@ -79,6 +81,18 @@ def test_agents_keep_to_their_own_names() -> None:
         assert check_reads(job, key, good) == good
     with pytest.raises(AuthenticationError):
         check_reads(job, key, "checkpoints/other-1/0001-00001/n0/a")
+
+
+@pytest.mark.parametrize("place", ["memory://{}/sizes", "{}/sizes"])
+def test_a_checkpoint_is_in_the_store_if_its_manifest_and_each_file_of_its_size_are(tmp_path: Path, place: str) -> None:
+    blobs, part = FsBlobs(place.format(tmp_path)), "checkpoints/train-1/0001-00001/n0"
+    manifest = b'{"files": [{"path": "a", "bytes": 3}]}'
+    one = Checkpoint("0001-00001", 5, 1, (Part(0, hashlib.sha256(manifest).hexdigest(), 1, 3),))
+    found = [is_stored(blobs, "train-1", one)]
+    for name, data in (("MANIFEST.json", manifest), ("a", b"ab"), ("a", b"abc"), ("MANIFEST.json", manifest + b" ")):
+        blobs.put(f"{part}/{name}", data)
+        found.append(is_stored(blobs, "train-1", one))
+    assert found == [False, False, False, True, False]
 
 
 def test_a_part_is_committed_only_whole_and_once(tmp_path: Path) -> None:

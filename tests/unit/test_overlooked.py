@@ -38,7 +38,7 @@ def zipped() -> bytes:
     return file.getvalue()
 
 
-def begun(root: Path, **orders: Any) -> tuple[StoreWorker, Progress]:
+def begun(root: Path, ran_s: float = 100, **orders: Any) -> tuple[StoreWorker, Progress]:
     """A store worker whose only rank runs, and has told no step yet."""
     start = Startup(str(root), launch(root, **orders), Wake())
     rank = Rank(0, str(root))
@@ -46,7 +46,7 @@ def begun(root: Path, **orders: Any) -> tuple[StoreWorker, Progress]:
     start.ranks = [rank]
     if start.launch["checkpoint_path"]:
         start.prepared.collector = Collector(start.launch)
-    start.ranks_began_s = time.monotonic() - 100
+    start.ranks_began_s = time.monotonic() - ran_s
     progress = Progress(Outbox(str(root / "spool.jsonl"), str(root / "points.jsonl")))
     return StoreWorker(start, progress), progress
 
@@ -133,6 +133,18 @@ def test_without_a_pattern_the_one_to_write_is_told(tmp_path: Path, well: bool) 
     assert told(it) == [f"{named}; with --checkpoint 'checkpoint/*.pt' a restart is given the newest of them; --resume-arguments hands its path to the program"]
 
 
+@pytest.mark.parametrize(("ran_s", "well", "is_told"), [(100, False, True), (100, True, False), (5, False, False)])
+def test_a_program_whose_steps_are_not_read_is_told_if_it_failed_after_a_while(
+    tmp_path: Path, ran_s: float, well: bool, is_told: bool
+) -> None:
+    """Lightning's bar of rich is printed at the end: a kill before that lost all, and no checkpoint was advised."""
+    it, _ = begun(tmp_path, ran_s=ran_s)
+    write(tmp_path / "work" / "checkpoint" / "10.pt", zipped())
+    it.finish(well=well)
+    given = "with --checkpoint 'checkpoint/*.pt' a restart is given the newest of them; --resume-arguments hands its path to the program"
+    assert told(it) == [f"these look like checkpoints: checkpoint/10.pt; {given}"] * is_told
+
+
 @pytest.mark.parametrize("well", [True, False])
 def test_files_whose_names_differ_in_the_end_are_one_checkpoint(tmp_path: Path, well: bool) -> None:
     """PaddleOCR: a restart was to be given the `.states` alone, which its program cannot load."""
@@ -206,6 +218,13 @@ def test_what_looks_like_a_checkpoint(tmp_path: Path) -> None:
     assert found(orders, since_s=1001) == []
 
 
+def test_files_whose_names_end_in_a_number_are_of_one_pattern(tmp_path: Path) -> None:
+    """Else each would be alone, and what a program that ended well wrote once may be its result: Sockeye's `params.00012`."""
+    for step in (1, 2):
+        write(tmp_path / "work" / f"model/params.0000{step}", zipped())
+    assert list(lookalikes(launch(tmp_path), 0.0, ended_well=True)) == ["model/params.*"]
+
+
 def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) -> None:
     names = ["data.npz", "checkpoints/last.pt", "checkpoints/config.json"]
     for age, name in enumerate(reversed(names)):
@@ -226,6 +245,7 @@ def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) ->
         ("global_step100/rank0.pt", "global_step*"),
         ("run[1]/best.pt", "run?1?/best.pt"),
         ("weights.h5", "weights.h5"),
+        ("model/params.00012", "model/params.*"),
     ],
 )
 def test_the_pattern_for_a_file(path: str, pattern: str) -> None:

@@ -5,18 +5,19 @@ import pytest
 from trainmaster.cli.inspect.queue import row
 from trainmaster.model.nodes import Allocation, Node, NodeShare
 from trainmaster.model.spec import PlacementSpec, Resources, Strategy
-from trainmaster.scheduling import nouns, words
-from trainmaster.scheduling.ask import Ask, Shape, ask_of, confined
-from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.admission.feasible import grouped, impossible
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.domains import unlabelled
-from trainmaster.scheduling.explain import grouped, impossible, why
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
-from trainmaster.scheduling.space import Grant, Site, Space
-from trainmaster.scheduling.state import ClusterState
-from trainmaster.scheduling.task import Past, Run, Task, kind_of
-from trainmaster.scheduling.wish import Wish
+from trainmaster.scheduling.explanation.why import why
+from trainmaster.scheduling.model import convert as nouns
+from trainmaster.scheduling.model import words
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.domains import unlabelled
+from trainmaster.scheduling.model.jobs import Past, Run, Task, kind_of
+from trainmaster.scheduling.model.request import Ask, Shape, Wish, ask_of, confined
+from trainmaster.scheduling.model.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.model.space import Grant, Site, Space
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.state.cluster import ClusterState
 from trainmaster.testing import builders
 
 FIFO = POLICIES["fifo"]

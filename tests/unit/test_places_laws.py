@@ -9,15 +9,15 @@ from hypothesis import Phase, example, given, settings
 from test_scheduling_laws import History, assert_nobody_is_delayed, assert_same, occupied, seeds, started, thought
 from test_sharing_laws import Shared
 
-from trainmaster.scheduling.ask import confined
+from trainmaster.scheduling.admission.feasible import grouped, impossible
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.domains import BOTH, domain_of
-from trainmaster.scheduling.explain import grouped, impossible
-from trainmaster.scheduling.policy import POLICIES, Policy
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Site
-from trainmaster.scheduling.task import Owner, Task, kind_of
-from trainmaster.scheduling.wish import Wish
+from trainmaster.scheduling.model.domains import BOTH, domain_of
+from trainmaster.scheduling.model.jobs import Owner, Task, kind_of
+from trainmaster.scheduling.model.request import Wish, confined
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Site
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.policies.policy import Policy
 
 LEVELS = ("zone", "rack", "host", "floor")
 

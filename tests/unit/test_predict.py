@@ -8,13 +8,13 @@ from effort import examples, nightly
 from hypothesis import Phase, given, settings
 from test_scheduling_laws import History, seeds
 
-from trainmaster.scheduling import predict
-from trainmaster.scheduling.ask import Shape, ask_of
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.predict import TRUST, UNLIKE, Foresight, Predictor, foresee
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Grant
-from trainmaster.scheduling.task import Kind, Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.model.jobs import Kind, Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.model.request import Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.prediction import predictor as predict
+from trainmaster.scheduling.prediction.predictor import TRUST, UNLIKE, Foresight, Predictor, foresee
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.simulator.trace import Arrival, Trace, processors
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from test_scheduling_laws import History
 
 from trainmaster.model.cluster import Cluster, Project, Quota
-from trainmaster.scheduling import remedies
-from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
-from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.admission.feasible import grouped, impossible
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.explain import grouped, impossible
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Run, Task, kind_of
+from trainmaster.scheduling.explanation import remedies
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.jobs import Run, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.policies.known import POLICIES
 
 seeds = st.integers(0, 2**32 - 1)
 TRIES = 150  # every set of that many changes is tried, as long as there are so few

@@ -3,10 +3,11 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from trainmaster.cli.jobs.resubmit import compared
 from trainmaster.control.reports import event_of
 from trainmaster.lifecycle.machine import apply
 from trainmaster.model.events import Warned
@@ -155,3 +156,16 @@ def test_a_python_that_is_gone_is_told_as_such_and_not_as_another_version(tmp_pa
     record = {"python": {"path": str(tmp_path / "bin/python3"), "version": "3.11.2"}, "packages": {"numpy": "2.0"}, "editable": []}
     (told,) = _unequal_python(cast("EnvironmentRecord", record), {})
     assert told == f"Python: {tmp_path}/bin/python3 is not there any more, so neither its version nor its packages can be compared"
+
+
+def test_equal_last_values_at_other_steps_are_told_with_their_steps() -> None:
+    """`0.25 in both` was said of a run of 300 steps and of one of 438."""
+
+    def told(id: str, **metrics: tuple[int | None, float]) -> dict[str, Any]:
+        return {"id": id, "metrics": {name: {"step": step, "value": value} for name, (step, value) in metrics.items()}}
+
+    first, second = told("a-1", loss=(300, 0.25), acc=(9, 1.0), lr=(None, 0.5)), told("a-2", loss=(438, 0.25), acc=(9, 1.0), lr=(7, 0.1))
+    assert compared(first, second) == [
+        "loss: 0.25 in both, at step 300 and at step 438", "acc: 1 in both",
+        "lr: 0.5 before its first step in a-1, 0.1 at step 7 in a-2",
+    ]  # fmt: skip

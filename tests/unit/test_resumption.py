@@ -114,6 +114,9 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         # Lightning's bar of rich is printed once, at the end: its step, of `epoch=18.ckpt`, says nothing (seen of SchNetPack).
         (first((), None), given(Progress((176,), 176), 18, Progress(), saved_step=0), AGAINST,
          ["it saved a checkpoint of the lower step 0"]),
+        (first((), None), given(Progress((300,), 300), 180, Progress(), saved_step=30), AGAINST,  # it began again and came so far
+         ["it saved a checkpoint of the lower step 30"]),
+        (first((), None), given(Progress((300,), 300), 180, Progress()), UNKNOWN, ["its first step was 300"]),
         (first((), None), given(Progress((960,), 960), 22, Progress(), saved_step=23), UNKNOWN,
          ["the first step read of it was 960", "its first stored checkpoint is of step 23"]),
         (first((), None), given(Progress((51, 52), 60), 50, Progress()), SEEN, ["its first step was 51"]),

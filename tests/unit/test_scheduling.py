@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from trainmaster.model.job import Attempt, Job, NodeRun, State
 from trainmaster.model.nodes import Allocation, Device, Node, NodeShare, NodeState
 from trainmaster.model.spec import CodeCopy, Counts, JobSpec, Origin, Resources, Role, counts
-from trainmaster.scheduling import nouns
-from trainmaster.scheduling.ask import asked as request_of
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.explain import why
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
-from trainmaster.scheduling.state import ClusterState
+from trainmaster.scheduling.explanation.why import why
+from trainmaster.scheduling.model import convert as nouns
+from trainmaster.scheduling.model.request import asked as request_of
+from trainmaster.scheduling.model.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.state.cluster import ClusterState
 
 FIFO = POLICIES["fifo"]
 

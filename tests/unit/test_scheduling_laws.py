@@ -9,18 +9,19 @@ from effort import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
-from trainmaster.scheduling.cells import FOREVER, Cell
 from trainmaster.scheduling.cycle import cycle, kept
-from trainmaster.scheduling.figures import figures_of
-from trainmaster.scheduling.policy import POLICIES, Policy
-from trainmaster.scheduling.predict import foresee
-from trainmaster.scheduling.sharing import Sharing
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.space import Grant, Site, Space
-from trainmaster.scheduling.state import ClusterState
-from trainmaster.scheduling.task import Owner, Past, Run, Task, kind_of
-from trainmaster.scheduling.timeline import End, Walk, earliest
+from trainmaster.scheduling.model.cells import FOREVER, Cell
+from trainmaster.scheduling.model.jobs import Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.model.space import Grant, Site, Space
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.policies.policy import Policy
+from trainmaster.scheduling.prediction.predictor import foresee
+from trainmaster.scheduling.reservation.timeline import End, Walk, earliest
+from trainmaster.scheduling.state.cluster import ClusterState
+from trainmaster.scheduling.state.figures import figures_of
+from trainmaster.scheduling.state.order import Sharing
 
 seeds = st.integers(0, 2**32 - 1)
 

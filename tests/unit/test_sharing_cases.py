@@ -3,13 +3,13 @@
 from trainmaster.model.cluster import CLASSES, URGENT, Cluster, Project, Quota, Work
 from trainmaster.model.events import Promised
 from trainmaster.model.nodes import Allocation
-from trainmaster.scheduling.ask import Shape, ask_of
+from trainmaster.scheduling.admission.forbidden import Forbidden
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.forbidden import Forbidden
-from trainmaster.scheduling.policy import POLICIES
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.task import Choices, Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.model.jobs import Choices, Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.model.request import Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.server.views.event_text import sentence
 from trainmaster.simulator.trace import gpu_nodes
 
@@ -220,9 +220,10 @@ def test_what_the_rules_never_let_start_is_known_before_it_waits() -> None:
     assert told(1, Project("vision", running_per_member_max=0)) == none
     theirs = Project("speech", quotas=(("gpus", Quota(12, 12)),))
     assert told(8, theirs) == "it asks for 8 GPUs; of 16 GPUs here 12 GPUs are guaranteed to other projects"
-    plan = decide([task(1, "vision", 1)], [], Cluster(projects=(Project("vision", running_max=0),)))
+    rules = Cluster(projects=(Project("vision", running_max=0),))
+    plan = decide([task(1, "vision", 1)], [], rules)
     assert not plan.placements
-    assert {one.kind for one in plan.refused.values()} == {"impossible"}, "no end of another lets it start"
+    assert plan.reason(task(1, "vision", 1, rules=rules), NOW_S).kind == "impossible", "no end of another lets it start"
     away = tuple(site._replace(open=False, why="drained") for site in gpu_nodes(3, 8))
     assert told(8, theirs, sites=away) is None, "they may come back"
 

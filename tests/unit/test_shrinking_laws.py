@@ -11,13 +11,14 @@ from test_scheduling_laws import History, assert_same, occupied, seeds
 from test_sharing_laws import Shared
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
-from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.policy import POLICIES, Policy
-from trainmaster.scheduling.snapshot import Plan
-from trainmaster.scheduling.space import Grant, Site, Space
-from trainmaster.scheduling.task import Choices, Kind, Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.jobs import Choices, Kind, Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Plan
+from trainmaster.scheduling.model.space import Grant, Site, Space
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.policies.policy import Policy
 
 
 def row(rng: Random) -> tuple[Site, ...]:

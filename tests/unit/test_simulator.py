@@ -16,7 +16,7 @@ from effort import nightly
 from trainmaster.cli.app import run as tm
 from trainmaster.errors import UsageError
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.measures import measure
 from trainmaster.simulator.replay import Replay, Settings
@@ -85,7 +85,7 @@ def test_a_cut_archive_and_a_missing_file_are_told(tmp_path: Path) -> None:
 
 def small(*jobs: tuple[float, float, int]) -> Trace:
     """Of (submitted, runs, processors), on four processors; everybody says how long it needs."""
-    from trainmaster.scheduling.ask import Shape, ask_of  # noqa: PLC0415
+    from trainmaster.scheduling.model.request import Shape, ask_of  # noqa: PLC0415
 
     arrivals = tuple(
         Arrival(str(i), submit_s, run_s, ask_of(width, Shape()), limit_s=run_s)

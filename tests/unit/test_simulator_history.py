@@ -15,9 +15,9 @@ from trainmaster.model.job import Action, Attempt, Cause, Failure, Job, NodeRun,
 from trainmaster.model.nodes import Device, Node, NodeState
 from trainmaster.model.spec import Resources, Restarts, Role
 from trainmaster.recovery.classify import classify
-from trainmaster.scheduling.nouns import kind, sites_of
-from trainmaster.scheduling.policy import POLICIES, chosen
-from trainmaster.scheduling.task import Kind
+from trainmaster.scheduling.model.convert import kind, sites_of
+from trainmaster.scheduling.model.jobs import Kind
+from trainmaster.scheduling.policies.known import POLICIES, chosen
 from trainmaster.simulator.attempt_replay import AttemptReplay, outcome
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.history import joined

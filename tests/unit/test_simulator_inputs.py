@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trainmaster.errors import SpecError, TrainmasterError, UsageError
 from trainmaster.model.cluster import Cluster, Project, Quota
-from trainmaster.scheduling.ask import Shape, ask_of
+from trainmaster.scheduling.model.request import Shape, ask_of
 from trainmaster.simulator.cluster import changed, cluster, described
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.trace import Arrival, Trace, gang, gpu_nodes, impossible, processors

@@ -18,7 +18,7 @@ from trainmaster.cli.simulate.differences import differences
 from trainmaster.cli.simulate.report_page import bar_label, html, keyed, scales
 from trainmaster.errors import UsageError
 from trainmaster.model.cluster import Cluster, Project, Quota
-from trainmaster.scheduling.policy import POLICIES
+from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.simulator.cases import Case, quotas, run, with_quotas
 from trainmaster.simulator.charts import Chart, Result, charts
 from trainmaster.simulator.measures import measure

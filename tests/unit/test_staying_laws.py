@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from test_scheduling_laws import History, arrival, assert_same
 
 from trainmaster.model.cluster import UNBOUNDED, Cluster, Pool, Project, Window
-from trainmaster.scheduling import remedies
-from trainmaster.scheduling.ask import WHOLE, Shape, ask_of
-from trainmaster.scheduling.cells import Cell
+from trainmaster.scheduling.admission.forbidden import Forbidden
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.explain import why
-from trainmaster.scheduling.forbidden import Forbidden
-from trainmaster.scheduling.policy import POLICIES, Policy, chosen
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Site
-from trainmaster.scheduling.task import Choices, Owner, Task, kind_of
+from trainmaster.scheduling.explanation import remedies
+from trainmaster.scheduling.explanation.why import why
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.jobs import Choices, Owner, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Site
+from trainmaster.scheduling.policies.known import POLICIES, chosen
+from trainmaster.scheduling.policies.policy import Policy
 
 seeds = st.integers(0, 2**32 - 1)
 EVERY_S = 24.0

@@ -210,10 +210,10 @@ class Events:
         return [job.id for job in self.jobs.values() if job.lineage is not None and job.lineage.job == id]
 
 
-def due(home: Home, jobs: list[Job], now_s: float, **settings: float) -> list[GiveUpBytes]:
+def due(home: Home, jobs: list[Job], now_s: float, stored: bool = True, **settings: float) -> list[GiveUpBytes]:
     events = Events({job.id: job for job in jobs})
     given = RetentionSettings(**{"free_percent": 0.0, **settings})
-    return list(Retention(home, events, given).due(now_s))  # type: ignore[arg-type]
+    return list(Retention(home, events, given, lambda job, checkpoint: stored).due(now_s))  # type: ignore[arg-type]
 
 
 def test_what_ended_long_ago_goes_by_its_age(tmp_path: Path) -> None:
@@ -251,6 +251,7 @@ def test_of_a_job_that_restarts_often_only_the_newest_attempts_are_kept_whole(tm
     fill(home, job.id, attempts=4)
     assert due(home, [job], 9.0) == [GiveUpBytes("train-1", "retention", (StorageKind.ASIDE, StorageKind.EARLY_LOGS))]
     assert due(home, [replace(job, checkpoints=(replace(CHECKPOINT, good=False),))], 9.0) == []
+    assert due(home, [job], 9.0, stored=False) == []  # what was set aside may be all that is left
     assert due(home, [replace(job, attempt=some_attempt(3))], 9.0) == []
 
 
@@ -263,7 +264,8 @@ def test_curves_are_thinned_and_keep_their_best_and_their_last(tmp_path: Path) -
     store.write([MetricPoint("train-2", 1, 0, step, "loss", 1.0, 1.0) for step in range(10)], [])
     assert store.jobs("", 10) == ["train-1", "train-2"]
     events = Events({"train-1": ended(1), "train-2": ended(2, removed=("metrics",))})
-    keeper = Retention(Home(tmp_path), events, RetentionSettings(metrics_points=100.0))  # type: ignore[arg-type]
+    settings = RetentionSettings(metrics_points=100.0)
+    keeper = Retention(Home(tmp_path), events, settings, lambda job, checkpoint: True)  # type: ignore[arg-type]
     assert keeper.thin(store, store.jobs("", 10), 1000.0 + DAY_S) == ["train-2"]
     assert len(store.series("train-1", "loss", 10_000)) == 5000  # it ended only yesterday
     keeper.thin(store, ["train-1"], 1000.0 + 200 * DAY_S)

@@ -52,6 +52,10 @@ def test_which_metric_is_shown() -> None:
     assert values_of({"metrics": {"a": 1.0, "b": {"step": 1, "value": 2.0, "time_s": 0.0}}}) == {"a": 1.0, "b": 2.0}
 
 
+def test_a_duration_is_not_shown_before_what_is_better_when_smaller() -> None:
+    assert chosen({"Time-cost": 2.5, "Train-ppl": 13.0, "Validation-ppl": 12.5}, None) == ("Train-ppl", 13.0)
+
+
 def test_why_it_waits_is_said_once() -> None:
     said = [("queued", "waiting for 1 GPU"), ("held", "held at submit"), ("held", "not yet")]
     assert [waiting_line({"id": "x-1", "state": state}, reason) for state, reason in said] == [

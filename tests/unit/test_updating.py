@@ -14,7 +14,7 @@ from trainmaster.model.job import Job, State
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import InboxRow, Recorded
-from trainmaster.scheduling.nouns import task
+from trainmaster.scheduling.model.convert import task
 from trainmaster.server.views.event_text import event_view, sentence
 from trainmaster.store.codec import dump, load_command, load_event
 from trainmaster.testing import builders

@@ -71,7 +71,7 @@ def test_a_restart_that_succeeds_without_a_step_is_told() -> None:
     ended = replace(job(), state=State.SUCCEEDED)
     (told,) = without_steps(ended, [killed, done])
     assert told == (
-        "attempt 2 ended with exit code 0 after 2.4 s; no step was read of it and it saved no checkpoint, "
+        "attempt 2 ended with exit code 0 after 2.4 s; no step was read of it and no checkpoint of it is stored, "
         "and attempt 1 had come to step 120: see in tm logs whether the work was done"
     )
     assert without_steps(replace(ended, state=State.RUNNING), [killed, done]) == []

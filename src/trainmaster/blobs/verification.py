@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from trainmaster.blobs.cached_store import CachedBlobs
-from trainmaster.blobs.checkpoints import artifact_name
+from trainmaster.blobs.checkpoints import artifact_name, checkpoint_name
 from trainmaster.blobs.code import object_name, tree_name
 from trainmaster.blobs.fs import FsBlobs
 from trainmaster.blobs.garbage_collection import Records
@@ -222,6 +222,27 @@ def _files(reader: _Reader, root: str, name: str) -> Iterator[tuple[str, str, st
         return
     for entry in manifest["files"]:
         yield entry["path"], f"{root}/{naming(entry['path'])}", entry["sha256"]
+
+
+def is_stored(blobs: Blobs, job: str, checkpoint: Checkpoint) -> bool:
+    """Whether all that its manifests name is in the store, each file of its size. Only the manifests are read."""
+    store = blobs.store if isinstance(blobs, CachedBlobs) else blobs
+    for part in checkpoint.parts:
+        root = f"{checkpoint_name(job, checkpoint.id)}/n{part.node_index}"
+        name = f"{root}/{MANIFEST}"
+        naming = stored_name if store.local_path(root) is not None else blob_name
+        try:
+            with store.open(name) as file:
+                data = file.read(_MANIFEST_MAX)
+            if hashlib.sha256(data).hexdigest() != part.digest:
+                return False
+            sizes = {f"{root}/{naming(entry['path'])}": entry["bytes"] for entry in json.loads(data)["files"]}
+            found = {name: store.stat(name) for name in sizes}
+        except (OSError, TrainmasterError):  # it may be there, and nobody knows
+            return False
+        if any(there is None or there.bytes != sizes[name] for name, there in found.items()):
+            return False
+    return True
 
 
 def _recorded(records: Records) -> Iterator[str]:

@@ -7,8 +7,8 @@ from trainmaster.model.events import AttemptEnded, ClockSet, JobEvent, NodeStart
 from trainmaster.model.job import Job
 from trainmaster.model.ledger import Balance, Charge, Closed, Entry, Moved, Payer, Rate, Repeated
 from trainmaster.model.nodes import Allocation, Node
-from trainmaster.scheduling.ask import WHOLE, milli
-from trainmaster.scheduling.share import Account, Member, charged
+from trainmaster.scheduling.model.request import WHOLE, milli
+from trainmaster.scheduling.model.usage import Account, Member, charged
 
 
 def rates(allocation: Allocation, nodes: Mapping[str, Node], rules: Cluster) -> tuple[Rate, ...]:
@@ -52,7 +52,7 @@ def clock_set(usage: MutableMapping[Member, Account], by_s: float) -> tuple[Entr
 
 
 def entries(
-    usage: MutableMapping[Member, Account], half_life_s: float, job: Job, event: JobEvent, now_s: float
+    usage: MutableMapping[Member, Account], rules: Cluster, job: Job, event: JobEvent, now_s: float
 ) -> tuple[Entry, ...]:
     """Entries for an event. `job` is the job after the event; `usage` is updated."""
     attempt = job.attempt
@@ -67,24 +67,25 @@ def entries(
             return _repeated(job, attempt.number, attempt.restored)
         case AttemptEnded():
             until_ms = _ms(now_s)
-            return Closed(job.id, attempt.number, until_ms), _credit(usage, half_life_s, job, until_ms)
+            return Closed(job.id, attempt.number, until_ms), _credit(usage, rules, job, until_ms)
         case ClockSet(by_s):
             return (Moved(job.id, _ms(by_s)),)
         case _:
             return ()
 
 
-def service_rate(rates: tuple[Rate, ...]) -> float:
-    """Service per second for fair share: GPUs, or CPUs if no GPU is held."""
-    return (sum(rate.gpu_milli for rate in rates) or sum(rate.cpu_milli for rate in rates)) / WHOLE
+def service_rate(rates: tuple[Rate, ...], cpu_weight: float) -> float:
+    """Service per second for fair share: GPUs, or CPUs at their weight if no GPU is held."""
+    gpus, cpus = sum(rate.gpu_milli for rate in rates), sum(rate.cpu_milli for rate in rates)
+    return (gpus or cpu_weight * cpus) / WHOLE
 
 
-def _credit(usage: MutableMapping[Member, Account], half_life_s: float, job: Job, until_ms: int) -> Balance:
+def _credit(usage: MutableMapping[Member, Account], rules: Cluster, job: Job, until_ms: int) -> Balance:
     assert job.attempt is not None
     payer = _payer(job)
     member = payer.project, payer.member
     span = _ms(job.attempt.placed_s) / 1000, until_ms / 1000
-    account = charged(usage.get(member, Account()), service_rate(job.attempt.rates), span, half_life_s)
+    account = charged(usage.get(member, Account()), service_rate(job.attempt.rates, rules.cpu_weight), span, rules.half_life_s)
     usage[member] = account
     return Balance(*member, *account)
 

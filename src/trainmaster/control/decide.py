@@ -27,10 +27,11 @@ from trainmaster.model.options.start_conditions import Dependency, StartConditio
 from trainmaster.ports.clock import Clock
 from trainmaster.recovery.restart_policy import verdict_of
 from trainmaster.scheduling.cycle import cycle, kept
-from trainmaster.scheduling.nouns import allocation
-from trainmaster.scheduling.policy import Policy, chosen
-from trainmaster.scheduling.snapshot import Handover
-from trainmaster.scheduling.words import given_up, length
+from trainmaster.scheduling.model.convert import allocation
+from trainmaster.scheduling.model.snapshot import Handover
+from trainmaster.scheduling.model.words import given_up, length
+from trainmaster.scheduling.policies.known import chosen
+from trainmaster.scheduling.policies.policy import Policy
 
 PLAN_S, DEPTH_MAX = 0.05, 32  # target duration of a decision, and the most reservations it makes
 HEARD_WITHIN_S = 60.0  # a running agent that can reach the server reports within this time

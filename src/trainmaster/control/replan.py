@@ -14,11 +14,12 @@ from trainmaster.model.job import StopFor
 from trainmaster.model.nodes import Allocation
 from trainmaster.ports.store import Recorded
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.nouns import allocation
-from trainmaster.scheduling.policy import Policy, chosen
-from trainmaster.scheduling.snapshot import Plan
-from trainmaster.scheduling.space import Grant
-from trainmaster.scheduling.words import given_up
+from trainmaster.scheduling.model.convert import allocation
+from trainmaster.scheduling.model.snapshot import Plan
+from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.model.words import given_up
+from trainmaster.scheduling.policies.known import chosen
+from trainmaster.scheduling.policies.policy import Policy
 
 _OUTCOMES = (ev.PromiseBroken, ev.Placed, ev.Promised, ev.Waited, ev.StopOrdered)
 

@@ -25,13 +25,13 @@ from trainmaster.model.job import Job, NodePhase, State
 from trainmaster.model.ledger import Entry
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import Live, NewEvent, forgotten
-from trainmaster.scheduling import nouns
-from trainmaster.scheduling.cells import FOREVER
-from trainmaster.scheduling.share import Account, Member
-from trainmaster.scheduling.snapshot import DEFAULT, Snapshot
-from trainmaster.scheduling.space import Grant, Site
-from trainmaster.scheduling.state import ClusterState
-from trainmaster.scheduling.task import Past, Run, Task
+from trainmaster.scheduling.model import convert as nouns
+from trainmaster.scheduling.model.cells import FOREVER
+from trainmaster.scheduling.model.jobs import Past, Run, Task
+from trainmaster.scheduling.model.snapshot import DEFAULT, Snapshot
+from trainmaster.scheduling.model.space import Grant, Site
+from trainmaster.scheduling.model.usage import Account, Member
+from trainmaster.scheduling.state.cluster import ClusterState
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ class Batch:
         self.jobs.add(job_id)
         self.effects.extend(effects)
         ended = job.attempt if isinstance(event, AttemptEnded) else None
-        entries = charging.entries(self.world.usage, self.world.rules.half_life_s, job, event, self.now_s)
+        entries = charging.entries(self.world.usage, self.world.rules, job, event, self.now_s)
         self.events.append(NewEvent(job_id, job.attempt.number if job.attempt else None, event, ended, entries, over))
         return True
 

@@ -352,7 +352,11 @@ def end_attempt(job: Job, event: JobEvent, now_s: float) -> Change:
     if verdict.state.ended:
         return replace(job, ended_s=now_s), deletes
     cause = verdict.failure.cause if verdict.failure is not None else None
-    job = replace(job, queued_s=now_s, not_before_s=now_s + verdict.delay_s, evictions=job.evictions + (cause is Cause.EVICTED))
+    evicted = cause is Cause.EVICTED
+    waited_s = job.waited_s + max(0.0, attempt.placed_s - job.queued_s) if evicted else 0.0
+    job = replace(
+        job, queued_s=now_s, waited_s=waited_s, not_before_s=now_s + verdict.delay_s, evictions=job.evictions + evicted
+    )
     if cause is Cause.SHRUNK:
         job = replace(job, shrinks=job.shrinks + 1, promised=_least(job, attempt), keeps=True)
     if verdict.ledger is RestartBudget.NONE:

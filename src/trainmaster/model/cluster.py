@@ -14,6 +14,7 @@ DAY_S = 86_400.0
 WEEK_S = 7 * DAY_S
 DEFAULT_POLICY = "fair-share"  # for a pool that names none
 URGENT = 1_000_000  # added to the priority of an urgent job: above every class
+WAIT_MAX_S = 23 * DAY_S
 PRIORITY_MAX = 100  # a job's own priority is between minus this and this
 
 
@@ -122,6 +123,7 @@ class Work:
     slice_s: float | None = None  # time slice: after this time it yields to jobs of the same class; None: never
     express_gpus: float = 0.0  # express lane: GPUs reserved for jobs of this class that are no larger, with no longer
     express_limit_s: float = 0.0  # time limit than this
+    wait_max_s: float = WAIT_MAX_S  # after so long in the queue a job goes before all others, whatever their class
     access: Access = Access()
 
 
@@ -157,6 +159,7 @@ class Cluster:
     min_run_s: float = 300.0  # a job is not preempted before it has run this long
     currency: str = "USD"
     weights: Weights = Weights()
+    cpu_weight: float = 1 / 16  # what a CPU of a job without GPUs counts in shares, beside a GPU
     _pools: Mapping[str, Pool] = field(init=False, repr=False, compare=False, hash=False)
     _projects: Mapping[str, Project] = field(init=False, repr=False, compare=False, hash=False)
     _classes: Mapping[str, Work] = field(init=False, repr=False, compare=False, hash=False)

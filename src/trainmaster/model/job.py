@@ -294,6 +294,7 @@ class Job:
     promised: Allocation | None = None  # reserved for it while it waits
     keeps: bool = False  # the reservation is part of its own previous allocation: it shrank and continues there
     evictions: int = 0  # number of times it was preempted
+    waited_s: float = 0.0  # in the queue before it was preempted, since it was last restarted for another reason
     shrinks: int = 0  # number of times it gave back nodes
     checkpoints: tuple[Checkpoint, ...] = ()  # kept, oldest first
     staged: tuple[Checkpoint, ...] = ()  # incomplete checkpoints

@@ -10,8 +10,10 @@ _LARGER = re.compile(
 )
 # With these words, the others say nothing, or the opposite.
 _UNCLEAR = re.compile(
-    r"neg|negative|drop|gap|code|scale|brier|bouldin|delta|diff|target|threshold|stds?|stdev|stddev|deviation|var|variance"
+    r"neg|negative|not|inv|inverse|drop|gap|gain|improvement|ratio|vs|baseline|since|code|scale|brier|bouldin|delta|diff|target"
+    r"|threshold|stds?|stdev|stddev|deviation|var|variance|bars?|grads?|lr"
 )
+_COMPLEMENT = re.compile(r"(?:^|/)1 ?- ?[a-z]")  # `1-acc`
 # A name that ends in one of these is not of a loss or a score itself, but of how long it took, or of how many there are.
 _OTHER = re.compile(
     r"times?|s|secs?|seconds?|ms|us|ns|minutes?|hours?|counts?|num|number|n|steps|epochs|samples|calls|weight|coef"
@@ -24,6 +26,8 @@ def guessed_mode(name: str) -> Mode | None:
     """None if no word says it, or if one leaves it open. `val/loss`: smaller; `eval_accuracy`: larger; `score_time`: None."""
     words = [word.lower() for word in (*_WORD.findall(name.lower()), *_CAMEL.findall(name))]
     if not words or _OTHER.fullmatch(words[-1]) or any(_UNCLEAR.fullmatch(word) for word in words):
+        return None
+    if _COMPLEMENT.search(name.lower()):
         return None
     if any(_SMALLER.fullmatch(word) for word in words):
         return Mode.MIN

@@ -193,6 +193,10 @@ class EventStore(Protocol):
         """Number and size of a job's artifacts."""
         ...
 
+    def rival_artifacts(self, job_id: str, attempt: int, limit: int) -> list[str]:
+        """Paths under which nodes of an attempt stored different files, in order, among the newest `limit` files it stored."""
+        ...
+
     def children(self, job_id: str) -> list[str]:
         """The jobs that were made from a job, in order of submission."""
         ...

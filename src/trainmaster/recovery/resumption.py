@@ -192,7 +192,8 @@ def _by_steps(attempt: Attempt, begun: Progress, reached: Sequence[int]) -> _Sig
         return _Sign(None, f"the first step read of it was {shown.steps[0]}")  # many may have gone before
     back = {} if shown.fell_to is None else _shares((shown.fell_to,), begun.steps, reached)
     fell = shown.fell_to is not None and all(share <= _LOW for share in back.values())
-    moved = len(shown.steps) > 1 or any(shown.steps[0] > step for step in reached)  # one may only be named: "loads step 120"
+    # One step alone may only be named, "loads step 120". With none to compare it with, it may be the only one ever printed.
+    moved = len(shown.steps) > 1 or (bool(begun.steps) and any(shown.steps[0] > step for step in reached))
     furthest, enough = max(shares.values()), _ON if begun.steps else _ON_ALONE
     if furthest >= enough and not fell:
         on = next(step for step, share in shares.items() if share >= enough)

@@ -1,14 +1,18 @@
-"""One decision: who starts where, who makes way, for whom room is kept, and why the others wait.
+"""One decision: which jobs start where, which make way, for which room is kept, and why the others wait.
 
 It reads the state, which events keep up to date, and remembers nothing: the same state gives the same plan.
 """
 
-from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.model.jobs import Task
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.scheduling.pools import Parts
-from trainmaster.scheduling.snapshot import Plan, Snapshot
-from trainmaster.scheduling.state import ClusterState
-from trainmaster.scheduling.trying import Tries
-from trainmaster.scheduling.turns import turns
+from trainmaster.scheduling.state.cluster import ClusterState
+from trainmaster.scheduling.state.queue import Line
+from trainmaster.scheduling.steps.attempt import attempt, waits_alone
+from trainmaster.scheduling.steps.decision import Decision
+from trainmaster.scheduling.steps.order import turns
+from trainmaster.scheduling.steps.start import grow, keep_promises
 
 
 def cycle(snapshot: Snapshot, policy: Policy, state: ClusterState | None = None) -> Plan:
@@ -23,15 +27,23 @@ def cycle(snapshot: Snapshot, policy: Policy, state: ClusterState | None = None)
         return parts.whole()
     state = state or ClusterState(snapshot, policy.sharing)
     state.settle()
-    tries = Tries(snapshot, policy, state)
-    tries.keep_promises()
-    queue = turns(policy, tries.view, state.queue, snapshot.now_s)
-    while (head := queue.next(tries.worth)) is not None:
-        task = head[2][head[3]][2]
-        if tries.attempt(task) or tries.only_it(task):
+    decision = Decision(snapshot, policy, state)
+    keep_promises(decision)
+    fitting, preempt, holds_s = decision.fitting, policy.preempt, decision.outlook.holds_s
+
+    def worth(task: Task, line: Line) -> bool:  # fit: it may start, now or once others have made way
+        may = fitting.may(task, line, holds_s)
+        return may or (preempt is not None and preempt.may_help(decision.stage, task, line.request))
+
+    queue = turns(policy, decision.view, state.queue, snapshot.now_s)  # order
+
+    while (head := queue.next(worth)) is not None:
+        _, _, line, place = head
+        task = line[place][2]
+        if attempt(decision, task) or waits_alone(decision, task):  # admit, place, make way, reserve, or refuse
             queue.behind(head)
-    tries.grow()
-    return tries.plan()
+    grow(decision)
+    return decision.plan()
 
 
 def kept(state: ClusterState | None, snapshot: Snapshot, policy: Policy) -> ClusterState | None:

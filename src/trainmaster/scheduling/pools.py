@@ -5,11 +5,11 @@ A job that fits into several is tried in each, in the order of the pools in the 
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainmaster.scheduling.explain import grouped, never
-from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
-from trainmaster.scheduling.space import GONE, Site
-from trainmaster.scheduling.task import Kind, Run, Task
+from trainmaster.scheduling.admission.feasible import grouped, never
+from trainmaster.scheduling.model.jobs import Kind, Run, Task
+from trainmaster.scheduling.model.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.model.space import GONE, Site
+from trainmaster.scheduling.policies.policy import Policy
 
 _APART = frozenset(("impossible", "window"))  # what is said of a job itself, of some of the pools
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from trainmaster.errors import UsageError
 from trainmaster.model.cluster import Cluster, Quota
-from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.quota import CPUS, GPUS
+from trainmaster.scheduling.admission.stock import CPUS, GPUS
+from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.simulator.charts import Result, data
 from trainmaster.simulator.forecast_scores import ForecastScorer
 from trainmaster.simulator.measures import measure

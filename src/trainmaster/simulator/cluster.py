@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.errors import SpecError, UsageError
-from trainmaster.scheduling.ask import WHOLE, milli
-from trainmaster.scheduling.cells import Cell
-from trainmaster.scheduling.space import Site
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.request import WHOLE, milli
+from trainmaster.scheduling.model.space import Site
 from trainmaster.simulator.line_reader import WHOLE_MAX
 from trainmaster.simulator.trace import gpu_nodes, named, processors
 from trainmaster.spec.faults import Fault, describe, nearest, spec_error

@@ -8,10 +8,10 @@ from random import Random
 from statistics import fmean, median
 from typing import NamedTuple
 
-from trainmaster.scheduling.forecast import TELLING, Calibration, Waits, forecasts
-from trainmaster.scheduling.lifetimes import Lifetimes
-from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.explanation.forecast import TELLING, Calibration, Waits, forecasts
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.policies.policy import Policy
+from trainmaster.scheduling.prediction.lifetimes import Lifetimes
 from trainmaster.simulator.scheduler import ARRIVED, STARTED
 
 

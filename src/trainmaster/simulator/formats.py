@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 
 from trainmaster.errors import UsageError
-from trainmaster.scheduling.ask import Shape, ask_of
+from trainmaster.scheduling.model.request import Shape, ask_of
 from trainmaster.simulator import history
 from trainmaster.simulator.line_reader import KNOWN, WHOLE_MAX, Lines, amount, checked, each, reading, rows, whole, wrong
 from trainmaster.simulator.trace import Arrival, Recorded, Trace, from_zero, gang, gpu_nodes, processors

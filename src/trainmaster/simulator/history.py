@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from trainmaster.model.job import Cause
 from trainmaster.model.nodes import Node, NodeState
-from trainmaster.scheduling import nouns
-from trainmaster.scheduling.ask import asked
+from trainmaster.scheduling.model import convert as nouns
+from trainmaster.scheduling.model.request import Wish, asked
 from trainmaster.simulator.line_reader import Lines, each, wrong
 from trainmaster.simulator.trace import Arrival, Recorded, Try, from_zero
 from trainmaster.spec.history import Ran, Record, Records, head
@@ -54,11 +54,11 @@ def arrival(record: Record, line: int) -> Arrival | None:
     run_s = sum(one.ran_s for one in tries)
     if not record.state.ended or run_s <= 0:
         return None
-    told = tries if any(one.cause is not None for one in tries) else ()
+    place, told = spec.placement, tries if any(one.cause is not None for one in tries) else ()
     return Arrival(
         record.id, record.submit_s, run_s, asked(spec), spec.project, record.user, spec.time_limit_s, record.command,
         work=spec.work, priority=spec.priority, line=line, tries=told, restarts=spec.restarts, waited_s=record.waited_s,
-        choices=nouns.choices(spec),
+        choices=nouns.choices(spec), wish=Wish(place.strategy, place.prefer, place.prefer_s, place.group, place.near),
     )  # fmt: skip
 
 

@@ -14,15 +14,16 @@ from statistics import fmean
 from typing import Any
 
 from trainmaster.errors import UsageError
-from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
-from trainmaster.scheduling.cells import Cell
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.fragmentation import typical
-from trainmaster.scheduling.places import in_turn
-from trainmaster.scheduling.policy import POLICIES, Policy
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Site, Space
-from trainmaster.scheduling.task import Past, Task, kind_of
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.jobs import Past, Task, kind_of
+from trainmaster.scheduling.model.request import WHOLE, Ask, Shape, ask_of
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Site, Space
+from trainmaster.scheduling.placement.fragmentation import typical
+from trainmaster.scheduling.placement.strategies import in_turn
+from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.simulator.line_reader import Lines, reading, rows
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")

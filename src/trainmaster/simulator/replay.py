@@ -12,13 +12,15 @@ from heapq import heappop, heappush
 from random import Random
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.ask import width_of
-from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.snapshot import DEFAULT, Plan
-from trainmaster.scheduling.space import Grant
-from trainmaster.scheduling.task import Past, Run, Task
+from trainmaster.scheduling.model.domains import CHECKPOINT
+from trainmaster.scheduling.model.jobs import Past, Run, Task
+from trainmaster.scheduling.model.request import width_of
+from trainmaster.scheduling.model.snapshot import DEFAULT, Plan
+from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.simulator.attempt_replay import AttemptReplay, attempt_replays
 from trainmaster.simulator.forecast_scores import ForecastScorer
+from trainmaster.simulator.moments import beat_s, moments_of, policies
 from trainmaster.simulator.sampling import Sampler
 from trainmaster.simulator.scheduler import Scheduler
 from trainmaster.simulator.trace import Arrival, Trace
@@ -85,12 +87,15 @@ class Replay:
         """Run the whole replay."""
         began_s = time.perf_counter()
         arrivals, jobs = self._arrivals(), self._scheduler
-        at, beat_s = 0, self.policy.beat_s
+        at, every_s = 0, beat_s(self.policy)
         while at < len(arrivals) or self._ends:
             due = [arrivals[at][0].submit_s] if at < len(arrivals) else []
             due += [self._ends[0][0]] if self._ends else []
-            due += [self.now_s + beat_s] if beat_s is not None and jobs.waiting else []
+            due += [self.now_s + every_s] if every_s is not None and jobs.waiting else []
+            due += [jobs.moments[0]] if jobs.moments and jobs.waiting else []
             self.now_s = min(due)
+            while jobs.moments and jobs.moments[0] <= self.now_s:
+                heappop(jobs.moments)
             if self.sampler is not None and self.sampler.due_s < self.now_s:
                 self.sampler.look(self.now_s, jobs.waiting, jobs.running, len(jobs.over))
             while self._ends and self._ends[0][0] <= self.now_s:
@@ -115,27 +120,32 @@ class Replay:
         return found
 
     def _decide(self) -> None:
-        if not self._scheduler.waiting:
-            return
-        snapshot = self._scheduler.snapshot(self.now_s, self.trace.sites, self.settings.rules)
-        self._act(self._scheduler.decide(snapshot, self.policy))
-        if self._scheduler.promised:
-            self._decide()  # shrunk jobs continue at once
-            return
-        news, self._scheduler.news = self._scheduler.news, []
-        if self.scorer is not None:
-            self.scorer.look(snapshot, news)
+        """Decide, and again where that may start more: on what victims leave, or as those that start run for longer."""
+        snapshot, jobs = None, self._scheduler
+        unsteady = any(not one.trusts for one in policies(self.policy))
+        while jobs.waiting:
+            snapshot = jobs.snapshot(self.now_s, self.trace.sites, self.settings.rules)
+            plan = jobs.decide(snapshot, self.policy)
+            self._act(plan)
+            if not (plan.handovers or plan.broken or (plan.placements and unsteady)):
+                break
+        if snapshot is not None:
+            news, jobs.news = jobs.news, []
+            if self.scorer is not None:
+                self.scorer.look(snapshot, news)
 
     def _act(self, plan: Plan) -> None:
+        """Victims are gone at once. Whoever they make way for is started by the next decision, as it is live."""
+        jobs = self._scheduler
         for id in plan.broken:
-            del self._scheduler.promised[id]
-        for handover in plan.handovers:
-            for victim in handover.victims:
-                if victim in self._scheduler.running:  # else it was preempted for another job already
-                    self._evict(victim, victim in handover.shrunk)
-            self._start(handover.job, handover.grant)
+            del jobs.promised[id]
         for placement in plan.placements:
             self._start(placement.job, placement.grant)
+        for handover in plan.handovers:
+            jobs.promised[handover.job] = handover.grant
+            for victim in handover.victims:
+                if victim in jobs.running:  # else it makes way for another job already
+                    self._evict(victim, victim in handover.shrunk)
 
     def _start(self, id: str, grant: Grant) -> None:
         task, life = self._scheduler.start(id, grant, self.now_s), self._lives[id]
@@ -144,6 +154,8 @@ class Replay:
             history.started_s = self.now_s
         history.stood_s = max(history.stood_s, self.now_s - task.since_s)
         heappush(self._ends, (self.now_s + life.left_s, task.seq, id, self.now_s))
+        for moment_s in moments_of(self._scheduler.running[id], self.policy, self.settings.rules):
+            heappush(self._scheduler.moments, moment_s)
         if life.attempts is not None:
             life.attempts.placed(self.trace.sites[grant.nodes[0]].name, self.now_s)
 
@@ -158,8 +170,11 @@ class Replay:
         if life.attempts is not None:
             life.attempts.evicted(self.now_s)
         task = run.at(self.now_s)
-        estimate_s = None if task.estimate_s is None else task.estimate_s + again_s
-        task = task._replace(since_s=self.now_s, running=False, estimate_s=estimate_s, keeps=False)
+        estimate_s = task.estimate_s
+        if estimate_s is not None and self.settings.exact:  # else it is what its time limit leaves, which counts repeated work
+            estimate_s += again_s
+        since_s, homes = run.again_since_s(self.now_s), self._homes(run)
+        task = task._replace(since_s=since_s, running=False, estimate_s=estimate_s, keeps=False, homes=homes)
         if shrunk:
             self._scheduler.promised[id] = run.least
             self._scheduler.queue(task._replace(shrinks=task.shrinks + 1, keeps=True))
@@ -181,7 +196,7 @@ class Replay:
 
     def _stop(self, id: str) -> Run:
         """End or interrupt an attempt."""
-        run = self._scheduler.stop(id, self.now_s, self.settings.rules.half_life_s)
+        run = self._scheduler.stop(id, self.now_s, self.settings.rules)
         ran_s = self.now_s - run.placed_s
         self._lives[id].history.ran_s += ran_s
         if self.sampler is not None:
@@ -198,7 +213,13 @@ class Replay:
         trace_s = sum(one.ran_s for one in attempts.tries)
         life.left_s = next_s * life.history.run_s / (trace_s or 1.0)
         rests_until_s = attempts.job.not_before_s
-        self._scheduler.queue(task._replace(since_s=self.now_s, not_before_s=rests_until_s, running=False, keeps=False))
+        task = task._replace(since_s=self.now_s, not_before_s=rests_until_s, running=False, keeps=False, homes=self._homes(run))
+        self._scheduler.queue(task)
         if rests_until_s > self.now_s:
             heappush(self._ends, (rests_until_s, task.seq, task.id, -1.0))  # not an end: only triggers a decision then
         return True
+
+    def _homes(self, run: Run) -> tuple[str, ...]:
+        """The nodes near which the next attempt would be."""
+        near = run.task.kind.wish.near == CHECKPOINT
+        return tuple(self.trace.sites[node].name for node in run.grant.nodes) if near else ()

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.ask import width_of
-from trainmaster.scheduling.cells import Cells
-from trainmaster.scheduling.fragmentation import Fragmentation, counted, mix
-from trainmaster.scheduling.space import Site, Space
-from trainmaster.scheduling.task import Run, Task
+from trainmaster.scheduling.model.cells import Cells
+from trainmaster.scheduling.model.jobs import Run, Task
+from trainmaster.scheduling.model.request import width_of
+from trainmaster.scheduling.model.space import Site, Space
+from trainmaster.scheduling.placement.fragmentation import Fragmentation, counted, mix
 from trainmaster.simulator.trace import Arrival, width_of_sites
 
 SAMPLES = 480  # initial number; at twice as many, every other one is dropped

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Cause
 from trainmaster.model.spec import Restarts
-from trainmaster.scheduling.ask import WHOLE, Ask, Shape, ask_of
-from trainmaster.scheduling.cells import Cell
-from trainmaster.scheduling.explain import grouped, never
-from trainmaster.scheduling.forbidden import Forbidden
-from trainmaster.scheduling.snapshot import DEFAULT
-from trainmaster.scheduling.space import Site
-from trainmaster.scheduling.task import Choices, Kind, Owner, kind_of
+from trainmaster.scheduling.admission.feasible import grouped, never
+from trainmaster.scheduling.admission.forbidden import Forbidden
+from trainmaster.scheduling.model.cells import Cell
+from trainmaster.scheduling.model.jobs import Choices, Kind, kind_of, owner_of
+from trainmaster.scheduling.model.request import ANYWHERE, WHOLE, Ask, Shape, Wish, ask_of
+from trainmaster.scheduling.model.snapshot import DEFAULT
+from trainmaster.scheduling.model.space import Site
 
 
 class Try(NamedTuple):
@@ -44,12 +44,12 @@ class Arrival(NamedTuple):
     restarts: Restarts = Restarts()  # the restarts that its spec allows
     waited_s: float | None = None  # its recorded wait, if known
     choices: Choices | None = None  # alternatives, of which `ask` is the first
+    wish: Wish = ANYWHERE
 
     def kind(self, rules: Cluster) -> Kind:
         """Its kind for the scheduler under these rules."""
-        tier = rules.work(self.work).priority
-        owner = Owner(self.project, self.member, self.work, tier + self.priority, tier)
-        return kind_of(self.choices or self.ask, owner, self.limit_s, self.command)
+        owner = owner_of(rules, (self.project, self.member, self.work), self.priority)
+        return kind_of(self.choices or self.ask, owner, self.limit_s, self.command, self.wish)
 
 
 class Recorded(NamedTuple):

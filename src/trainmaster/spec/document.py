@@ -29,7 +29,7 @@ from trainmaster.model.spec import (
     Strategy,
     counts,
 )
-from trainmaster.scheduling.domains import wider
+from trainmaster.scheduling.model.domains import wider
 from trainmaster.spec.default_names import default_name
 from trainmaster.spec.environment_passing import passed_on
 from trainmaster.spec.faults import FAULTS_MAX, Fault, describe, nearest, spec_error

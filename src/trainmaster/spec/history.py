@@ -3,8 +3,8 @@
 The header has the nodes and the cluster configuration as in `cluster.yaml`.
 
 A job's line has its owner, its request (`spec`: only the fields that matter for scheduling), its submit time, and for each
-attempt how long the ranks ran and why it ended. Of the command there is only a digest. Times are seconds, `submit_s` since
-the epoch.
+attempt how long the ranks ran and why it ended. Of its program there is only a digest. Times are seconds, `submit_s` since the
+epoch.
 """
 
 import hashlib
@@ -18,6 +18,7 @@ from trainmaster.model.cluster import Cluster
 from trainmaster.model.job import Attempt, Cause, Job, RestartBudget, State
 from trainmaster.model.nodes import Device, Node, NodeState
 from trainmaster.model.spec import JobSpec
+from trainmaster.scheduling.model.convert import program
 from trainmaster.spec.cluster import cluster_mapping, document
 from trainmaster.spec.document import from_mapping
 from trainmaster.spec.mapping import to_mapping
@@ -88,10 +89,15 @@ def row(job: Job, attempts: Sequence[Attempt]) -> Row:
         "submit_s": job.created_s,
         "state": job.state.value,
         "waited_s": waited_s,
-        "command": hashlib.sha256(job.spec.line.encode(errors="surrogateescape")).hexdigest()[:_DIGITS],
+        "command": _digest(program(job.spec)),
         "spec": spec,
         "attempts": ran,
     }
+
+
+def _digest(program: str) -> str:
+    """Equal for jobs whose run times the scheduler expects to be alike: what they run, without its arguments."""
+    return hashlib.sha256(program.encode(errors="surrogateescape")).hexdigest()[:_DIGITS] if program else ""
 
 
 def _ran_s(attempt: Attempt) -> float:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from sqlalchemy import Row, delete, select
+from sqlalchemy import Row, delete, func, literal, select, update
 
 from trainmaster.ports.tracker import NOT_COPIED, Cursor, Mirrored, Parcel, Run
 from trainmaster.store import schema
@@ -33,6 +33,13 @@ class MirrorFile:
         with self.database.reading() as connection:
             rows = connection.execute(query).all()
         return {row.sink: " ".join(filter(None, (row.url, _lacking(row.fault, row.kept)))) for row in rows}
+
+    def moved(self, sink: str, address: str) -> None:
+        """A tracker on this machine has another address now: its runs are at the same places below it."""
+        here = (_run.c.sink == sink) & _run.c.url.like("http://127.0.0.1:%/#/%") & ~_run.c.url.startswith(f"{address}/")
+        place = func.substr(_run.c.url, func.instr(_run.c.url, "/#/"))
+        with self.database.writing("mirror") as connection:
+            connection.execute(update(_run).where(here).values(url=literal(address) + place))
 
     def close(self) -> None:
         """Close the file."""

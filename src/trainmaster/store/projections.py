@@ -16,10 +16,10 @@ from trainmaster.model.events import ArtifactKept, ClusterConfigured, Noted, Sub
 from trainmaster.model.job import Job
 from trainmaster.ports.store import ArtifactTotals, NewEvent, Note, NoteQuery
 from trainmaster.store import schema
-from trainmaster.store.codec import dump, load
+from trainmaster.store.codec import dump, load, load_event
 from trainmaster.store.database import Database, upsert
 
-_artifact, _note, _child, _label = schema.artifact, schema.note, schema.child, schema.label
+_artifact, _note, _child, _label, _event = schema.artifact, schema.note, schema.child, schema.label, schema.event
 _UPSERT_ARTIFACT = upsert(_artifact, ["job", "path"])
 _UPSERT_RULES = upsert(schema.rules, ["id"])
 _UNLABEL = delete(_label).where(_label.c.seq == bindparam("job_seq"))
@@ -55,6 +55,18 @@ class RecordReader:
         with self._database.reading() as connection:
             files, total = connection.execute(query).one()
         return ArtifactTotals(files, int(min(total, _BYTES_MAX)))
+
+    def rival_artifacts(self, job_id: str, attempt: int, limit: int) -> list[str]:
+        """See the port. Linear in the events of the job."""
+        stored = (_event.c.job == job_id) & (_event.c.type == ArtifactKept.__name__) & (_event.c.attempt == attempt)
+        query = select(_event.c.type, _event.c.data).where(stored).order_by(_event.c.seq.desc()).limit(limit)
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+        newest: dict[str, dict[int, str]] = {}  # path -> node -> digest of its last file
+        for kept in (load_event(*row) for row in rows):
+            if isinstance(kept, ArtifactKept):
+                newest.setdefault(kept.artifact.path, {}).setdefault(kept.node_index, kept.artifact.digest)
+        return sorted(path for path, digests in newest.items() if len(set(digests.values())) > 1)
 
     def children(self, job_id: str) -> list[str]:
         """See the port."""

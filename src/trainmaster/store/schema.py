@@ -247,7 +247,9 @@ point = Table(
     sqlite_with_rowid=False,
 )
 
-MARK = 0  # no series has this id: its one row has the number of the latest point, if no point of this file has it
+# No series has this id. Its row 0 has the number of the latest point, if no point of this file has it. The value of its row N
+# is how many points of series N were removed to thin it.
+MARK = 0
 
 unstepped = Table(
     "unstepped",

@@ -90,6 +90,8 @@ ENV_SDK = "TRAINMASTER_SDK"  # path of the rank's .sdk file; its directory holds
 ENV_ROLE = "TRAINMASTER_ROLE"  # the name of a role; unset for ranks
 ENV_TRACKER = "MLFLOW_TRACKING_URI"  # MLflow's own variable; set by us on rank 0 unless the spec sets it
 METRICS_LOST = "metric values that were stored before"  # begins a note of a job
+METRICS_THINNED = "its curves were thinned to free space"  # likewise
+METRICS_MISSING = (METRICS_LOST, METRICS_THINNED)
 ENV_FAILPOINT = "TRAINMASTER_FAILPOINT"  # name:n, tests only
 
 # Names in the stores below a blob root.

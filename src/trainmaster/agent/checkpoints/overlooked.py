@@ -131,6 +131,8 @@ def pattern_of(path: str) -> str:
         if _STEPPED.search(part):
             return "/".join([*parts[:index], _DIGITS.sub("*", part)])
     stem, dot = os.path.splitext(parts[-1])
+    if dot[1:].isdigit():
+        stem, dot = parts[-1], ""  # params.00012
     return "/".join([*parts[:-1], _DIGITS.sub("*", stem) + dot])
 
 

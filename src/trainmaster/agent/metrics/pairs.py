@@ -47,6 +47,7 @@ _POSITION = re.compile(  # in an epoch: `[640/60000 (1%)]`, `[0][ 10/5005]`, `1 
 )
 _TRAIN = re.compile(r"Train(?:ing)?: (\d{1,9}) {1,2}\[ {0,2}\d{1,12}/\d")  # timm: the epoch, and the batch in brackets
 _AT_EPOCH = re.compile(r"(\d{1,9})epoch(?: results)?:(?:train:\d{1,9}-(\d{1,12})batch| ?[A-Za-z\[])")  # ESPnet
+_LETTERS = re.compile(r"E=(\d{1,9}),? B=(\d{1,12})(?=[\s,])")  # Sockeye: the epoch, and all batches so far
 _SETS = re.compile(r".{0,40}\b[Tt]rain(?:ing)?: {0,2}\[(\d{1,9})(?:/\d{1,9})?\] {0,2}\[ {0,2}\d{1,12}/\d")
 _ROUND_BESIDE = re.compile(  # torchtune: epoch and step; GPT-2: step and seconds
     r"(?:\d{1,9}\||\[ {0,2})(\d{1,12})(?:\|(?=[A-Za-z])| {1,2}\| {1,2}[\d.:]{1,15}\] {1,2}(?=[A-Za-z][^:=]{0,80}[:=]))"
@@ -57,7 +58,10 @@ _ROUND = re.compile(
     r"|(\d{1,12}): {1,2}(?=[A-Za-z][^:=]{0,80}[:=])"
 )
 _BEFORE_CELLS = re.compile(r"(\d{1,12}) {1,2}\| {1,2}(?=[A-Za-z])")  # llama2.c: `10 | loss 3.78 | lr 5.0e-04`
-_HEADING = re.compile(r"[\W_]{0,40}(?:round|generation|episode)[ :#]{1,3}\d{1,12}(?: ?(?:/|of) ?\d{1,12})?[\W_]{0,40}\Z", re.I)
+_HEADING = re.compile(  # [ROUND 3], ****** Running generation 0 ******
+    r"[\W_]{0,40}(?:running |starting )?(?:round|generation|episode)[ :#]{1,3}\d{1,12}(?: ?(?:/|of) ?\d{1,12})?[\W_]{0,40}\Z",
+    re.IGNORECASE,
+)
 _VALUE = re.compile(
     rf"(?<=[ :=>\[('\"])({NUMBER})(?:/(\d{{1,12}})(?: ?\( {{0,2}}(\d{{1,3}}(?:\.\d{{1,6}})?) ?%\))?)?"
     r"(?=%?\.{0,3}(?:[\s;|)\]}'\"<>(•]|,(?!\d)|$)|: |[+±])"
@@ -150,6 +154,9 @@ def counters(text: str) -> list[Counter]:
         found.append(Counter("epoch", train[1], at=train.start(1)))
     if at_epoch is not None and at_epoch[2]:
         found.append(Counter("iter", at_epoch[2], at=at_epoch.start(2)))
+    letters = _LETTERS.match(text)
+    if letters is not None:
+        found += [Counter(word, letters[at], at=letters.start(at)) for at, word in enumerate(("epoch", "iter"), 1)]
     epoch = next((one for one in found if one.word == "epoch"), None)
     position = None if epoch is None else _POSITION.match(text, epoch.at)
     if position is not None:

@@ -36,7 +36,7 @@ JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one only 
 _WORDS = (  # a line without any of these says nothing
     b"step epoch iter episode round loss acc ppl perplex bleu rouge f1 auc iou map mse mae score reward return error rew learn"
     b" metrics: trial prec recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %| test: n_gen nevals"
-    b" validat"
+    b" validat fitness generation"
 )
 _HINTS = (*_WORDS.split(), b" dataloader 0")
 _LOADING = re.compile(
@@ -56,7 +56,6 @@ _CELLS = (b"|", "┃".encode())  # the latter begins the header of rich's tables
 _SETS = ("test", "learn")  # names of their own: CatBoost's `0: test: 0.766  best: 0.766 (0)`
 _SETTINGS = re.compile(r"[=:] {0,2}(?:True|False|None|true|false|null)\b")  # in a line of options
 _SETTINGS_MIN = 3
-_NO_READING = ("wandb:", "best ", "best_")
 _METERS = re.compile(r"(?:test|val|valid|validation|eval|evaluation): {0,2}\[ {0,8}\d{1,9}/\d{1,9}", re.IGNORECASE)
 _MEAN = re.compile(r"[-+\d.eE]{1,20} {0,2}\( {0,8}([-+]?\d{1,15}\.\d{1,15}(?:e[-+]?\d{1,3})?)\)")  # 28.1 ( 31.2)
 _REACHED = re.compile(r"'([A-Za-z][\w./-]{0,60})' reached (?=[-+\d.])")  # of Lightning: 'val_loss' reached 0.25
@@ -67,8 +66,9 @@ _PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val
 _COLLECTION = re.compile(r"collection=([\w/.-]{1,60}) {1,2}")  # of CLU
 _TRIAL = re.compile(rf"Trial (\d{{1,9}}) finished with value: ({NUMBER})(?=[ .])")  # of Optuna
 _PARAMETERS = ("parameters:", "params:", "hyperparameters:", "config:")
+_NO_READING = ("wandb:", "best ", "best_", *_PARAMETERS)
 _BEGUN = re.compile(r"\b0{1,2}:00(?::00)?(?![:.\d])")  # the time that has passed, in a bar: Elapsed Time: 0:00:00
-_BEST_FOLLOWS = re.compile(r"best (?:iteration|epoch|step)(?: is)?:? {0,2}$", re.IGNORECASE)
+_BEST_FOLLOWS = re.compile(r"(?i)best (?:iteration|epoch|step)(?: is)?:? {0,2}$|(best [a-z]{1,9} at (?:epoch|step) \d{1,12}:$)")
 
 
 class Parser:
@@ -88,7 +88,7 @@ class Parser:
         self._columns = Columns()
         self._trainer = TrainerBar()
         self._positions = bars.Positions()
-        self._best_follows = False  # the next line repeats the best round
+        self._best_follows: Optional[re.Match[str]] = None  # the next line repeats the best round; DeepXDE: the rows below
         self._numbered = False  # values stand behind a step in brackets, `[10] loss = 0.5`: so do those of other names
         self._headings = Headings()
         self.rule = ""
@@ -179,7 +179,8 @@ class Parser:
             return None if of_rows and "%" in text else read  # a bar that counts the rows' epochs, perhaps from another number
         self.rule = "columns"
         if read is not None and self._columns.counts_epochs:
-            return (None if self._steps.seen else read[0]), read[1]
+            values = read[1] if read[0] is not None else under_all(self._headings.word, read[1])  # a row of classes
+            return (None if self._steps.seen else read[0]), values
         self._steps.seen = self._steps.seen or read is not None
         return read
 
@@ -187,7 +188,10 @@ class Parser:
         body = without_prefix(text)
         if len(body) < len(text) and of_checkpoints(text[: len(text) - len(body)]):
             return None
-        best, self._best_follows = self._best_follows, _BEST_FOLLOWS.search(body[-40:]) is not None
+        said, self._best_follows = self._best_follows, _BEST_FOLLOWS.search(body[-40:])
+        best = said is not None and (not said[1] or text.startswith("  "))
+        if best and said is not None and said[1]:
+            self._best_follows = said
         self._headings.line(text, body, self._progress_seen)
         if " v_num" in body and not _EPOCHS_BAR.match(body):
             self._steps.epochs.first = 0  # Lightning, which is read once in a while, counts epochs from 0

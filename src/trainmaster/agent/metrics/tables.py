@@ -49,7 +49,7 @@ _BELOW_MAX = 60  # lines
 _SECTION = re.compile(r"[>=#*-]{0,12} {0,2}(TRAINING|EVALUATION|VALIDATION|TESTING)(?: {0,2}\([^()]{0,40}\))?[ =#*-]{0,12}\Z")
 _VALIDATES = re.compile(  # KataGo: Beginning validation after epoch!
     r"(?:(?:Beginning|Starting|Running) validation\b|Validating (?:the model|after|at|on)\b)[^:=\d]{0,80}\Z"
-    r"|Validating[ .!…]{0,5}\Z"
+    r"|Validating(?:[ .!…]{0,5}| [^ :=]{1,200}\.\.\.)\Z"  # YOLO: Validating runs/exp/weights/best.pt...
 )
 _TRAINS = re.compile(r"(?:(?:Resuming|Continuing|Back to) t|T)raining[ .!…]{0,5}\Z")
 _METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples

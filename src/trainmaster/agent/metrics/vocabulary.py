@@ -38,7 +38,7 @@ _MEASURED = words(
     "loss losses acc accuracy accuracies ppl perplexity bleu rouge f1 auc auroc auprc roc ap map ndcg mrr iou miou dice psnr"
     " ssim fid wer cer bwer bcer rmse mse mae mape r2 nll logloss mlogloss bce xent crossentropy entropy kl elbo bpb bpc"
     " reward rewards rew return returns score precision prec recall hmean sensitivity specificity error err mcc kappa learn"
-    " cost pearson spearman chrf meteor"
+    " cost pearson spearman chrf meteor fitness"
 )
 _SETTINGS = words(
     "weight weights scale type coef coefficient threshold target clip max min best alpha beta gamma lambda norm"
@@ -56,7 +56,7 @@ _COUNTED = words("step steps epoch epochs iter iters iteration iterations episod
 _NO_METRIC = words(
     "rank of in at to for from after took by on is with the and or than best version line seed pid port gpu cuda node world"
     " worker batch_size v_num eta remaining elapsed host localhost python every lineno local_rank world_size num_workers"
-    " time_left over run trial fold epoch_loaded progress eval_episode last_best"
+    " time_left over run trial fold epoch_loaded progress eval_episode last_best id key"
 )
 _SOURCE_FILES = (".py", ".cc", ".cpp", ".cu", ".rs", ".go", ".c", ".h", ".sh")
 _NO_VALUES = (*_SOURCE_FILES, "exception", *(f"{kind}error" for kind in ("value", "key", "type", "index", "runtime", "os")))
@@ -103,9 +103,9 @@ def is_metric(name: str) -> bool:
 
 
 def number(text: Optional[str]) -> Optional[float]:
-    """The number in a text that matches `NUMBER`, with or without thousands' commas."""
+    """The number in a text, with or without thousands' commas, or with a stop behind it: a pattern may take that, too."""
     try:
-        return float(text.replace(",", "")) if text is not None else None
+        return float(text.replace(",", "").rstrip(".")) if text is not None else None
     except ValueError:
         return None
 

@@ -137,6 +137,7 @@ class ExecCommands:
         environment.pop("TORCHELASTIC_ERROR_FILE", None)  # an error of the command is not an error of the rank
         if order.get("terminal"):
             environment["TERM"] = str(order["terminal"]["term"])
+            environment.pop("COLUMNS", None)  # of the rank, which has no terminal; this one says its own size
         try:
             argv = self._stacks(order, environment) if order.get("stacks") else [str(word) for word in order["command"]]
         except LookupError as error:

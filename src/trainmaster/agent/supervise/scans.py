@@ -64,11 +64,14 @@ class CheckpointScans:
         """Whether other nodes of the gang may still write into the directory that is scanned here."""
         return self._collector is not None and bool(self._start.launch["checkpoint_path"]) and self._peers.run
 
-    @property
-    def may_overlook(self) -> bool:
-        """Whether the ranks may have saved checkpoints where nothing collects them."""
-        launch = self._start.launch
-        return launch["node_index"] == 0 and (bool(launch["checkpoint_path"]) or self._progress.last_step is not None)
+    def may_overlook(self, well: bool) -> bool:
+        """Whether the ranks may have saved checkpoints where nothing collects them. `well`: all have succeeded.
+
+        Of some programs no step is read. If one failed after a while, its restart begins again.
+        """
+        launch, failed_late = self._start.launch, not well and time.time() - self.began_s >= LONG_S
+        stepped = self._progress.last_step is not None
+        return launch["node_index"] == 0 and (bool(launch["checkpoint_path"]) or stepped or failed_late)
 
     def overlooked_due(self, now_s: float) -> bool:
         """Whether to look for such checkpoints now. If so, the next time is later."""

@@ -67,7 +67,7 @@ class StoreWorker:
         """
         if self._scans.collects:
             self._put("last", self._scans.last_scan, well and quiet, stopped, opened or {})
-        if self._scans.may_overlook:
+        if self._scans.may_overlook(well):
             self._put("overlooked", self._scans.warn_overlooked, well)
         if self._launch["artifacts"]:
             self._put("artifacts", self._keep_all, well)

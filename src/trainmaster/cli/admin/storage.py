@@ -77,7 +77,8 @@ def _parts(sizes: Row) -> str:
 def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unknown_jobs: bool) -> None:
     """Remove stored bytes that nothing refers to. Keeps what a job, a pending submit or a fork needs.
 
-    A job's last good checkpoint stays, and so does one that another job started from.
+    A job's last good checkpoint stays, and so does one that another job started from. Where the last good one is not whole in
+    the store, all stay.
     """
     grace_s, out = times.seconds(grace, "--grace", "write 90m, 24h or 7d"), session.out
     done = session.client().disk.collect(
@@ -96,6 +97,9 @@ def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unk
     if older_checkpoints:
         older = f"{human.plural(done['given_up'], 'older checkpoint')}, {human.size(done['given_up_bytes'])}"
         out.note(f"{'would remove' if dry_run else 'removed'} {older}")
+    if done.get("held_jobs"):
+        stay = f"all checkpoints of {human.plural(done['held_jobs'], 'job')} stay"
+        out.note(f"{stay}: the last good one is not whole in the store; tm storage verify names what is missing")
     if done["young_bytes"]:
         out.note(f"{human.size(done['young_bytes'])} more are unreferenced but younger than {grace}: kept for now")
     if done.get("unread_trees"):  # an older server does not say

@@ -28,7 +28,7 @@ from trainmaster.client.metric_table import COLUMNS, metrics_table
 from trainmaster.errors import OperationError, UsageError
 from trainmaster.spec.fields.values import pattern_fault
 from trainmaster.wire import rest
-from trainmaster.wire.names import METRICS_LOST
+from trainmaster.wire.names import METRICS_MISSING
 
 _CHUNK = 1 << 20  # bytes of a line that are read at once
 _SHOWN = 10  # lines of each table
@@ -41,7 +41,7 @@ _SETTING = re.compile(r"[|>*\- ]{0,40}[A-Za-z][\w./-]{0,60} {0,2}[:=] {0,2}[-+.\
 _NAME = re.compile(r"[A-Za-z][\w@/.-]{0,60}")
 _SEARCHED = 500  # characters
 _DIGITS = re.compile(r"\d+")
-_TALK = re.compile(r"\bwarn(?:ing)?s?\b|warning:|\bdeprecat|\A {0,8}File \"", re.IGNORECASE)  # its numbers measure nothing
+_TALK = re.compile(r"(?i)\bwarn(?:ing)?s?\b|warning:|\bdeprecat|\A {0,8}(?:file \"|(?:hyper)?param(?:eter)?s: |config: )")
 _HEADERS = ("JOB", "METRIC", "POINTS", "FIRST", "LAST", "LOWEST", "HIGHEST", "LAST STEP")
 
 
@@ -102,7 +102,7 @@ class _Trial:
 
     def _miss(self, line: int, text: str) -> None:
         if _TALK.search(text[:_SEARCHED]):
-            return
+            return  # its numbers measure nothing
         text = text.strip()
         shape = _shape(text)
         if shape in self.unread:
@@ -200,8 +200,11 @@ def export(session: Session, jobs: tuple[str, ...], names: tuple[str, ...], syst
     elif out.json:
         rows = zip(*(table[name] for name in COLUMNS), strict=True)
         out.value(rest.worded([dict(zip(COLUMNS, row, strict=True)) for row in rows]))
-    else:
-        _summarize(session, table, "" if removed else jobs[0])
+    told = {job: session.client().job(job) for job in dict.fromkeys(table["job"] or jobs[: 0 if removed else 1])}
+    if not (arrow or as_csv or out.json):
+        _summarize(session, table, told, "" if removed else jobs[0])
+    for note in dict.fromkeys(note for job in told.values() for note in job["notes"] if note.startswith(METRICS_MISSING)):
+        out.note(note)
 
 
 def _removed(session: Session, refs: Sequence[str], table: dict[str, list[Any]]) -> list[str]:
@@ -237,12 +240,11 @@ def _write_parquet(arrow: Any, table: dict[str, list[Any]], path: Path) -> None:
         raise OperationError(f"{path} cannot be written: {error.strerror or error}", "choose another place") from error
 
 
-def _summarize(session: Session, table: dict[str, list[Any]], unread: str) -> None:
+def _summarize(session: Session, table: dict[str, list[Any]], jobs: dict[str, dict[str, Any]], unread: str) -> None:
     """One line per job and metric, without lost work. Points without a step are numbered: that is not shown as a step.
 
-    `unread`: the job to look at if there is nothing; "" if it is told already why.
+    `jobs`: the detail of each. `unread`: the job to look at if there is nothing; "" if it is told already why.
     """
-    jobs = {job: session.client().job(job) for job in dict.fromkeys(table["job"] or filter(None, [unread]))}
     found: dict[tuple[str, str], list[tuple[int | None, float]]] = {}
     begins: dict[tuple[str, str, int], int] = {}  # the first step of each attempt, which is after its values without a step
     for *of, step, attempt in zip(*(table[column] for column in ("job", "metric", "step", "attempt")), strict=True):
@@ -269,8 +271,6 @@ def _summarize(session: Session, table: dict[str, list[Any]], unread: str) -> No
     elif unread:
         how = f"no metric is recorded\nto see what is read from its output, and get a pattern that reads more: tm logs {unread}"
         session.out.note(f"{how} --rank 0 | tm metrics try -")
-    for note in dict.fromkeys(note for told in jobs.values() for note in told["notes"] if note.startswith(METRICS_LOST)):
-        session.out.note(note)
 
 
 def is_lost(job: dict[str, Any], name: str, step: float, attempt: int) -> bool:
@@ -375,8 +375,7 @@ def _advice(trial: _Trial, missed: list[dict[str, Any]], found: bool, given: str
             name = "a pattern" if given is None else "another pattern"
             yield rf"to read one with {name}: tm metrics try FILE --pattern 'step (?P<step>\d+) loss (?P<loss>[\d.]+)'"
         return
-    one, pattern = example
-    also = "also " if found else ""
+    (one, pattern), also = example, "also " if found else ""
     yield f"to {also}read line {one['line']} and those like it: tm metrics try FILE --pattern {shlex.quote(pattern)}"
     yield "the names in it are those of the metrics; a job takes it as --metrics-pattern"
 

@@ -134,22 +134,26 @@ def reproduce(context: click.Context, /, session: Session, job: str, key: str | 
         detached(session, id)
         context.exit(INTERRUPTED_EXIT)
     if not (out.quiet or out.json):
-        for line in compared(values_of(client.job(first)), values_of(client.job(id)), (first, id)):
+        for line in compared(client.job(first), client.job(id)):
             out.data(line)
     context.exit(code)
 
 
-def compared(first: dict[str, float | None], second: dict[str, float | None], ids: tuple[str, str]) -> list[str]:
-    """The last value of every metric of both jobs, and whether they are equal to the last bit."""
-    lines = []
-    for name in dict.fromkeys((*first, *second)):
-        then, now = first.get(name), second.get(name)
+def compared(first: Row, second: Row) -> list[str]:
+    """The last value of every metric of both jobs, and whether they are equal to the last bit; their steps, if these differ."""
+    lines, values = [], (values_of(first), values_of(second))
+    for name in dict.fromkeys((*values[0], *values[1])):
+        then, now = (mine.get(name) for mine in values)
         if then is None or now is None:
-            lines.append(f"{name}: only in {ids[0] if now is None else ids[1]}")
-        elif then == now:
-            lines.append(f"{name}: {human.number(now)} in both")
+            lines.append(f"{name}: only in {(first if now is None else second)['id']}")
+            continue
+        steps = [job["metrics"][name]["step"] for job in (first, second)]
+        at = [" before its first step" if step is None else f" at step {step}" for step in steps]
+        at = ["", ""] if steps[0] == steps[1] else at
+        if then == now:
+            lines.append(f"{name}: {human.number(now)} in both" + (f",{at[0]} and{at[1]}" if at[0] else ""))
         else:
-            lines.append(f"{name}: {then!r} in {ids[0]}, {now!r} in {ids[1]}")
+            lines.append(f"{name}: {then!r}{at[0]} in {first['id']}, {now!r}{at[1]} in {second['id']}")
     return lines
 
 

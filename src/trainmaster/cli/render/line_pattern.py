@@ -51,6 +51,7 @@ class _Number(NamedTuple):
 def suggested(line: str, later: Sequence[str] = (), given: str | None = None, read: Sequence[str] = ()) -> str | None:
     """A pattern that finds the step and the first values of `line`; None if it has no number with a fraction, or is too long.
 
+    None also if it is such a number and nothing else, as of a bar that is folded into lines: the pattern would match others.
     A value without a word before it is called `value_1` and so on, by its place. `later`: lines of the same shape that follow;
     a number without a word is a step only if it grows in them. `given`: a pattern that the suggested one has as an alternative.
     `read`: lines that are read without it; it matches none of them, as it would read them otherwise.
@@ -61,7 +62,7 @@ def suggested(line: str, later: Sequence[str] = (), given: str | None = None, re
     numbers = list(_numbers(text))
     step = _step(text, numbers, [list(_numbers(without_prefix(one.strip()))) for one in later])
     values = [one for one in numbers if not one.whole][:_VALUES_MAX]
-    if not values:
+    if not values or values[0].end - values[0].start == len(text):
         return None
     taken = set() if given is None else set(compiled(given).groupindex)
     step = None if "step" in taken else step

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainmaster.agent.metrics.vocabulary import measured
 from trainmaster.cli.render import human
+from trainmaster.model.metric_modes import guessed_mode
 from trainmaster.wire import rest
 
 _OF = re.compile(
@@ -112,13 +113,16 @@ def last_text(job: Mapping[str, Any], name: str, value: float | None) -> str:
 
 
 def chosen(values: Mapping[str, float | None], primary: str | None) -> tuple[str | None, float | None]:
-    """The metric to show: the primary one, else a loss, else what was measured, else any; the first by name."""
+    """The metric to show: the primary one, else a loss, else one that may be best, else what was measured, else any.
+
+    Of several, the first by name.
+    """
     if primary is not None:
         return (primary, values[primary]) if primary in values else (None, None)
     found = min(values, key=_rank, default=None)
     return (None, None) if found is None else (found, values[found])
 
 
-def _rank(name: str) -> tuple[int, bool, bool, str]:
+def _rank(name: str) -> tuple[int, bool, bool, bool, str]:
     usual = _USUAL.index(name) if name in _USUAL else len(_USUAL)
-    return usual, "loss" not in name.lower(), not measured(name), name
+    return usual, "loss" not in name.lower(), guessed_mode(name) is None, not measured(name), name

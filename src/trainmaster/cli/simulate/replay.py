@@ -81,7 +81,7 @@ def simulate(session: Session, /, trace: str | None, **options: Any) -> None:
 
 def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list[Case]":
     """The cases to replay, in order."""
-    from trainmaster.scheduling.policy import POLICIES, chosen  # noqa: PLC0415
+    from trainmaster.scheduling.policies.known import POLICIES, chosen  # noqa: PLC0415
     from trainmaster.simulator.cases import Case, quotas, with_quotas  # noqa: PLC0415
     from trainmaster.simulator.cluster import changed, check_changes, cluster, described  # noqa: PLC0415
     from trainmaster.simulator.replay import Settings  # noqa: PLC0415
@@ -118,7 +118,7 @@ def _cases(session: Session, path: str | None, options: dict[str, Any]) -> "list
 
 def _policies(text: str | None) -> list[str]:
     """Parse names of policies; none if none is given. Raises: UsageError for an unknown one."""
-    from trainmaster.scheduling.policy import POLICIES  # noqa: PLC0415
+    from trainmaster.scheduling.policies.known import POLICIES  # noqa: PLC0415
     from trainmaster.spec.faults import nearest  # noqa: PLC0415
 
     if text is None:

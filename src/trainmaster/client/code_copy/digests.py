@@ -1,7 +1,8 @@
 """SHA-256 digests of a work directory's files, cached from one submit to the next.
 
-A cached digest is valid only while size, times and inode are the same. A file that changed just before it was digested is
-not cached: a second change within the clock's resolution would not be noticed.
+A cached digest is valid only while size, times and inode are the same. A file that changed in the minute before it was digested
+is not cached. A second change within the clock's resolution would not be noticed; nor would one through a memory mapping before
+the kernel has written the first one to the disk, which it does within half a minute. It never does in a file system in memory.
 
 A file that only grows, such as a log, is taken as it was when it was opened.
 """
@@ -12,12 +13,14 @@ import os
 import stat
 import threading
 import time
+from functools import cache
 from pathlib import Path
 
 from trainmaster.errors import ChangedError
 
 _CHUNK = 1024 * 1024
-_GRAIN_NS = 100_000_000  # coarser than the clock of any common file system
+_SETTLED_NS = 60_000_000_000  # longer than a changed page stays in memory alone
+_IN_MEMORY = ("tmpfs", "ramfs")
 _TRIES = 5
 _PAUSE_S = 0.05  # before the second try; longer before each further one
 
@@ -87,7 +90,8 @@ class Digests:
             time.sleep(_PAUSE_S * tried)
             read = _Read(full)
             if read.unchanged:
-                if max(read.after.st_mtime_ns, read.after.st_ctime_ns) < time.time_ns() - _GRAIN_NS:
+                settled = max(read.after.st_mtime_ns, read.after.st_ctime_ns) < time.time_ns() - _SETTLED_NS
+                if settled and read.after.st_dev not in _in_memory():
                     self._asked[path] = [*_key(read.after), read.sha256]
                 return read.sha256, read.after
             if read.consistent:
@@ -111,6 +115,18 @@ class Digests:
                 os.unlink(part)
         except OSError:
             return
+
+
+@cache
+def _in_memory() -> frozenset[int]:
+    """The devices of the file systems in memory that are mounted; none on a system that does not tell."""
+    try:
+        with open("/proc/self/mountinfo", errors="surrogateescape") as file:
+            mounts = [line.split() for line in file]
+    except OSError:
+        return frozenset()
+    numbers = (mount[2].split(":") for mount in mounts if mount[mount.index("-") + 1] in _IN_MEMORY)
+    return frozenset(os.makedev(int(major), int(minor)) for major, minor in numbers)
 
 
 def _key(status: os.stat_result) -> Key:

@@ -21,6 +21,7 @@ _NO_CGROUPS = AttemptCgroups()
 BLANK = "(not shown)"
 _RUNNER = os.path.join(os.path.dirname(agent.__file__), "launch", "function.py")  # the job's Python may lack this package
 _PATH = "/usr/local/bin:/usr/bin:/bin"
+_COLUMNS = "200"  # where there is no terminal, rich takes 80 and breaks the line of its bar, whose values are then not read
 
 
 def launch(submission: Submission, site: Site, made: AttemptCgroups = _NO_CGROUPS) -> Launch:
@@ -131,7 +132,7 @@ def environment(job: Job, site: Site, real: bool = False) -> dict[str, str]:
     `real`: the attempt holds real devices, whose indices are those of the PCI bus.
     """
     spec, origin = job.spec, job.origin
-    values = {"PATH": _PATH, "PYTHONUNBUFFERED": "1"}
+    values = {"PATH": _PATH, "PYTHONUNBUFFERED": "1", "COLUMNS": _COLUMNS}
     if real:
         values["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # otherwise CUDA counts the fastest device first
     values |= site.basics | origin.variables | spec.environment.variables | _data(job)

@@ -12,13 +12,13 @@ from trainmaster.errors import UsageError
 from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import ConfigureCluster
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling import speeds
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.policy import chosen
-from trainmaster.scheduling.snapshot import Handover, Placement, Plan, Snapshot
-from trainmaster.scheduling.speeds import Speeds
-from trainmaster.scheduling.standing import ordered
-from trainmaster.scheduling.task import Past
+from trainmaster.scheduling.explanation.standing import ordered
+from trainmaster.scheduling.model.jobs import Past
+from trainmaster.scheduling.model.snapshot import Handover, Placement, Plan, Snapshot
+from trainmaster.scheduling.policies.known import chosen
+from trainmaster.scheduling.prediction import speeds
+from trainmaster.scheduling.prediction.speeds import Speeds
 from trainmaster.server.cluster.rule_warnings import warnings
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import idempotency_key

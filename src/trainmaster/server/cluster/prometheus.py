@@ -13,10 +13,9 @@ from trainmaster import __version__
 from trainmaster.model.job import State
 from trainmaster.model.nodes import NodeState
 from trainmaster.ports.store import JobQuery
-from trainmaster.scheduling.capacity import capacities
-from trainmaster.scheduling.explain import occupied
-from trainmaster.scheduling.fragmentation import typical
-from trainmaster.scheduling.nouns import snapshot
+from trainmaster.scheduling.explanation.why import occupied
+from trainmaster.scheduling.model.convert import snapshot
+from trainmaster.scheduling.placement.fragmentation import capacities, typical
 from trainmaster.server.runtime import runtime
 from trainmaster.server.views import resources
 

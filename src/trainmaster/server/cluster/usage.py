@@ -73,16 +73,16 @@ def usage(request: Request, query: Annotated[UsageQuery, Depends()]) -> bodies.J
     wanted = ChargeQuery(period.from_ms, period.until_ms, query.project)
     found = tally(runtime.of(request).services.events.charges(wanted), period, by, Calendar(zone))
     lines = found.ordered(by)
-    whole = found.total
+    whole, weight = found.total, runtime.of(request).recorded.rules().cpu_weight
     return bodies.Json(
         {
             "by": list(by),
             "since_s": period.from_ms / 1000,
             "until_s": period.until_ms / 1000,
             "zone": query.zone,
-            "lines": [{**dict(zip(by, key, strict=True)), **_used(line, whole)} for key, line in lines[: query.limit]],
+            "lines": [{**dict(zip(by, key, strict=True)), **_used(line, whole, weight)} for key, line in lines[: query.limit]],
             "left_out": max(0, len(lines) - query.limit),
-            "total": _used(whole, whole),
+            "total": _used(whole, whole, weight),
         }
     )
 
@@ -108,8 +108,10 @@ def _period(query: UsageQuery, now_s: float) -> Period:
     return Period(round(query.since_s * 1000), round(min(until_s, now_s) * 1000))
 
 
-def _used(line: Line, whole: Line) -> dict[str, Any]:
-    share = line.gpu_us / whole.gpu_us if whole.gpu_us else line.cpu_us / whole.cpu_us if whole.cpu_us else 0.0
+def _used(line: Line, whole: Line, cpu_weight: float) -> dict[str, Any]:
+    """`share` is counted as fair share counts it."""
+    all_us = whole.gpu_us + cpu_weight * whole.cpu_us
+    share = (line.gpu_us + cpu_weight * line.cpu_us) / all_us if all_us else 0.0
     return {
         "gpu_us": line.gpu_us,
         "cpu_us": line.cpu_us,

@@ -11,10 +11,10 @@ from trainmaster.model.nodes import Node, NodeState
 from trainmaster.model.options.notify_targets import kind_of
 from trainmaster.model.options.placeholders import without_resume_arguments
 from trainmaster.model.spec import DEFAULT_PROJECT, JobSpec, Urgency
-from trainmaster.scheduling.domains import unlabelled
-from trainmaster.scheduling.explain import grouped, impossible
-from trainmaster.scheduling.nouns import asks, sites_of
-from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.admission.feasible import grouped, impossible
+from trainmaster.scheduling.model.convert import asks, sites_of
+from trainmaster.scheduling.model.domains import unlabelled
+from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.server.jobs.deliveries import NO_MAIL
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.spec.cluster.summary import who_may_use

@@ -14,8 +14,8 @@ from random import Random
 from trainmaster.model.commands import RecordForecast
 from trainmaster.model.job import State
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.forecast import AHEAD_MAX, forecasts
-from trainmaster.scheduling.policy import chosen
+from trainmaster.scheduling.explanation.forecast import AHEAD_MAX, forecasts
+from trainmaster.scheduling.policies.known import chosen
 from trainmaster.server.jobs import forecasting, queue
 from trainmaster.server.runtime.runtime import Runtime
 

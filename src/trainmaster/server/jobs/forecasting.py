@@ -7,18 +7,18 @@ from random import Random
 
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import JobQuery
-from trainmaster.scheduling import remedies
-from trainmaster.scheduling.ask import WHOLE
-from trainmaster.scheduling.choices import Market, gpu_of
-from trainmaster.scheduling.explain import grouped
-from trainmaster.scheduling.forecast import TELLING, Calibration, Waits, forecasts
-from trainmaster.scheduling.lifetimes import Lifetimes
-from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.remedies import Change
-from trainmaster.scheduling.snapshot import Snapshot
-from trainmaster.scheduling.space import Space
-from trainmaster.scheduling.speeds import Speed, Speeds, work_of
-from trainmaster.scheduling.task import Kind, Task
+from trainmaster.scheduling.admission.feasible import grouped
+from trainmaster.scheduling.explanation import remedies
+from trainmaster.scheduling.explanation.forecast import TELLING, Calibration, Waits, forecasts
+from trainmaster.scheduling.explanation.remedies import Change
+from trainmaster.scheduling.model.jobs import Kind, Task
+from trainmaster.scheduling.model.request import WHOLE
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Space
+from trainmaster.scheduling.placement.choices import Market, gpu_of
+from trainmaster.scheduling.policies.policy import Policy
+from trainmaster.scheduling.prediction.lifetimes import Lifetimes
+from trainmaster.scheduling.prediction.speeds import Speed, Speeds, work_of
 from trainmaster.server.runtime.ended_jobs import Start
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.views.resources import View

@@ -176,7 +176,9 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     kept = kept_by(api, job)
     children, runs = api.services.events.children(job.id), {"runs": api.services.runs(job.id)}
     troubles = [*detail["troubles"], *silent_agents(api, job)]
-    notes = [*detail["notes"], *kept["notes"], *job_notes.metrics_lost(job, api.services.metrics.replaced_s())]
+    missing = job_notes.metrics_lost(job, api.services.metrics.replaced_s())
+    missing += job_notes.metrics_thinned(job, api.services.metrics.thinned(job.id))
+    notes = [*detail["notes"], *kept["notes"], *missing]
     lost = sorted(api.services.metrics.last([job.id]).get(job.id, {}).keys() - points.keys())
     begins = [list(one) for one in resumption.lost_work(resources.all_attempts(job, attempts))]
     lost_work = {"lost_metrics": lost, "lost_work": begins, "own_counts": sorted(job.own_counts)}

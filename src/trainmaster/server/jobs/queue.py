@@ -14,16 +14,16 @@ from trainmaster.model.commands import SubmitJob
 from trainmaster.model.job import Job, State
 from trainmaster.ports.store import InboxRow, JobQuery, NewRow
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.explain import why
-from trainmaster.scheduling.nouns import accounts, allocation
-from trainmaster.scheduling.nouns import snapshot as world
-from trainmaster.scheduling.places import beside
-from trainmaster.scheduling.policy import chosen
-from trainmaster.scheduling.snapshot import Plan, Refusal, Snapshot
-from trainmaster.scheduling.speeds import told
-from trainmaster.scheduling.standing import ordered, terms
-from trainmaster.scheduling.task import Task
-from trainmaster.scheduling.words import describe, given_up, summed
+from trainmaster.scheduling.explanation.standing import ordered, terms
+from trainmaster.scheduling.explanation.why import why
+from trainmaster.scheduling.model.convert import accounts, allocation
+from trainmaster.scheduling.model.convert import snapshot as world
+from trainmaster.scheduling.model.jobs import Task
+from trainmaster.scheduling.model.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.model.words import describe, given_up, summed
+from trainmaster.scheduling.placement.strategies import beside
+from trainmaster.scheduling.policies.known import chosen
+from trainmaster.scheduling.prediction.speeds import told
 from trainmaster.server.http import bodies
 from trainmaster.server.http.parameters import NUMBER_MAX, Text
 from trainmaster.server.http.unchanged import path_and_query

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from trainmaster.scheduling.forecast import Waits
-from trainmaster.scheduling.policy import Policy
-from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.explanation.forecast import Waits
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.server.jobs import forecasting
 from trainmaster.server.runtime.runtime import Runtime
 from trainmaster.server.views.resources import View

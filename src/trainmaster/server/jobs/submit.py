@@ -16,10 +16,10 @@ from trainmaster.model.commands import SubmitJob
 from trainmaster.model.redaction import without_credentials
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.explain import grouped, never
-from trainmaster.scheduling.forbidden import Forbidden
-from trainmaster.scheduling.nouns import asks, choices, sites_of
-from trainmaster.scheduling.task import Owner, kind_of
+from trainmaster.scheduling.admission.feasible import grouped, never
+from trainmaster.scheduling.admission.forbidden import Forbidden
+from trainmaster.scheduling.model.convert import asks, choices, sites_of
+from trainmaster.scheduling.model.jobs import kind_of, owner_of
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import digest, idempotency_key, request_digest
 from trainmaster.server.http.parameters import JOBS_MAX, LONG_MAX
@@ -228,8 +228,7 @@ def ruled_out(api: runtime.Runtime, row: NewRow) -> str | None:
     assert isinstance(row.command, SubmitJob)
     spec, nodes = row.command.spec, api.recorded.nodes()
     rules = current(api)
-    tier = rules.work(spec.work).priority
-    owner = Owner(spec.project, row.command.member, spec.work, tier + spec.priority, tier)
+    owner = owner_of(rules, (spec.project, row.command.member, spec.work), spec.priority)
     kind = kind_of(choices(spec) or asks(spec)[0], owner, spec.time_limit_s)
     return Forbidden(rules, sites_of(nodes, rules, time.time())).why(kind) if nodes else None
 

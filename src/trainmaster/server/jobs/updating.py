@@ -16,7 +16,7 @@ from trainmaster.model.commands import Command, HoldJob, UpdateJob
 from trainmaster.model.job import Job
 from trainmaster.model.spec import JobSpec
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.words import length
+from trainmaster.scheduling.model.words import length
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import idempotency_key
 from trainmaster.server.http.parameters import Ref

@@ -116,8 +116,20 @@ def kept_by(api: runtime.Runtime, job: Job) -> dict[str, Any]:
     shown = events.artifacts(job.id, SHOWN)
     total = len(shown) if len(shown) < SHOWN else events.artifact_totals(job.id).files
     pickles = events.artifacts(job.id, _NAMED_PICKLES + 1, kind=ArtifactKind.PICKLE) if shown else []
-    notes = [*pickle_notes(job, pickles), *_lost_notes(api, job, shown)]
+    notes = [*pickle_notes(job, pickles), *_rival_notes(api, job), *_lost_notes(api, job, shown)]
     return {"artifacts": [artifact_view(one) for one in shown], "artifacts_total": total, "notes": notes}
+
+
+def _rival_notes(api: runtime.Runtime, job: Job) -> list[str]:
+    """Names under which nodes of the last attempt stored different files: each node has a work directory of its own."""
+    if job.attempt is None or len(job.attempt.nodes) == 1:
+        return []
+    names = api.services.events.rival_artifacts(job.id, job.attempt.number, _LISTED_MAX)
+    if not names:
+        return []
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    told = f"of which the last that came is kept: {', '.join(names[:_NAMED])}{more}"
+    return [f"nodes stored different files under one name, {told}; give the file of each node a name of its own"]
 
 
 def _lost_notes(api: runtime.Runtime, job: Job, kept: Sequence[Artifact]) -> list[str]:

@@ -30,7 +30,7 @@ from trainmaster.server.record.differences import NO_COPY, Compared, Run, compar
 from trainmaster.server.record.divergence import compared
 from trainmaster.server.record.not_compared import not_compared
 from trainmaster.server.record.provenance import recorded
-from trainmaster.server.record.ranking import MetricRanking, point_view, rank_metrics
+from trainmaster.server.record.ranking import MetricRanking, best_unknown, point_view, rank_metrics
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import STORES
@@ -77,6 +77,7 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     last = read.last(jobs)
     names = _metrics(last, query.metric)
     gone = [f"{note} ({job.id})" for job in jobs for note in metrics_lost(job, services.metrics.replaced_s())]
+    gone += [f"all but the last values of metrics: their points were removed ({job.id})" for job in jobs if best_unknown(job)]
     stand, ids = rank_metrics(read, jobs, names, last), [job.id for job in jobs]
     drawn = query.metric or [one.name for one in stand if one.primary]
     curves = {name: [[list(point) for point in read.series(job, name, query.points)] for job in jobs] for name in drawn}

@@ -29,7 +29,7 @@ from trainmaster.server.record.logbook import (
     note_entry,
     storable_text,
 )
-from trainmaster.server.record.ranking import mode_of, primary_of
+from trainmaster.server.record.ranking import best_unknown, mode_of, primary_of
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import described, record_schemas
 from trainmaster.server.views.lookup import find, page
@@ -126,7 +126,9 @@ def _bests(api: runtime.Runtime, project: str, experiment: str) -> list[Entry]:
         return []
     have = [job for job in jobs if primary in last.get(job.id, {})]
     best = {job.id: found for job in have if (found := curves.best(job, primary, mode is Mode.MAX)) is not None}
-    return best_entries(jobs, primary, mode, best, f", among its newest {_JOBS} jobs" if len(jobs) == _JOBS else "")
+    among = f", among its newest {_JOBS} jobs" if len(jobs) == _JOBS else ""
+    among += ", among those whose points were not removed" if any(best_unknown(job) for job in have) else ""
+    return best_entries(jobs, primary, mode, best, among)
 
 
 def _notes(api: runtime.Runtime, query: LogbookQuery, job: Job | None) -> list[Entry]:

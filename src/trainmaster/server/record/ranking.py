@@ -7,6 +7,7 @@ from typing import Any
 from trainmaster.model.job import Job
 from trainmaster.model.metric_modes import guessed_mode
 from trainmaster.model.spec import Mode
+from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.server.record.curves import Best, Curves
 
 _USUAL = ("loss", "train_loss", "train/loss")  # the primary metric if no spec names one
@@ -16,19 +17,23 @@ Last = tuple[int | None, float, float]  # step, value, time_s
 
 @dataclass(frozen=True, slots=True)
 class MetricRanking:
-    """One metric of several runs. `mode`: whether smaller or larger is better; None if unknown."""
+    """One metric of several runs. `mode`: whether smaller or larger is better; None if unknown.
+
+    `best_unknown`: the points of some run were removed, so nobody knows its best value.
+    """
 
     name: str
     mode: Mode | None
     primary: bool
     last: list[Last | None]
     best: list[Best | None]
+    best_unknown: bool = False
 
     @property
     def winner(self) -> int | None:
         """The index of the run with the best value, if only one has it."""
         values = [best[1] for best in self.best if best is not None]
-        if self.mode is None or len(values) < 2:
+        if self.mode is None or self.best_unknown or len(values) < 2:
             return None
         top = (min if self.mode is Mode.MIN else max)(values)
         places = [at for at, best in enumerate(self.best) if best is not None and best[1] == top]
@@ -38,7 +43,8 @@ class MetricRanking:
     def equal(self) -> bool:
         """Whether all runs have the same last and, if the mode is known, the same best value. Others are not looked at."""
         ends = [_shown(one) for one in self.last], [_shown(one) for one in self.best]
-        return all(one is not None for one in self.last) and all(len(set(values)) == 1 for values in ends)
+        known = not self.best_unknown and all(one is not None for one in self.last)
+        return known and all(len(set(values)) == 1 for values in ends)
 
 
 def _shown(point: Last | Best | None) -> str:
@@ -51,10 +57,19 @@ def primary_of(jobs: Sequence[Job], names: Sequence[str]) -> str | None:
     return next((name for name in (*named, *_USUAL) if name in names), None)
 
 
+def best_unknown(job: Job) -> bool:
+    """Whether the points were removed by which its best values would be known. Last values stay."""
+    return StorageKind.METRICS in job.removed
+
+
 def mode_of(jobs: Sequence[Job], name: str) -> Mode | None:
-    """The direction that a spec declares for its primary metric, else one guessed from the name, else None."""
-    declared = (job.spec.metrics.mode for job in jobs if job.spec.metrics.primary == name)
-    return next((mode for mode in declared if mode is not None), None) or guessed_mode(name)
+    """The direction that the first spec declares for its primary metric, else one guessed from the name, else None."""
+    return next(iter(_declared(jobs, name)), None) or guessed_mode(name)
+
+
+def _declared(jobs: Sequence[Job], name: str) -> dict[Mode, None]:
+    modes = (job.spec.metrics.mode for job in jobs if job.spec.metrics.primary == name)
+    return dict.fromkeys(mode for mode in modes if mode is not None)
 
 
 def rank_metrics(
@@ -64,13 +79,14 @@ def rank_metrics(
     primary = primary_of(jobs, names)
     found = []
     for name in sorted(names, key=lambda name: (name != primary, name)):
-        mode = mode_of(jobs, name)
+        mode = mode_of(jobs, name) if len(_declared(jobs, name)) < 2 else None  # of opposite ones, neither is that of all
         mine = [last.get(job.id, {}).get(name) for job in jobs]
         best: list[Best | None] = [None] * len(jobs)
         if mode is not None:
             largest = mode is Mode.MAX
             best = [curves.best(job, name, largest) if at is not None else None for job, at in zip(jobs, mine, strict=True)]
-        found.append(MetricRanking(name, mode, name == primary, mine, best))
+        unknown = mode is not None and any(at is not None and best_unknown(job) for job, at in zip(jobs, mine, strict=True))
+        found.append(MetricRanking(name, mode, name == primary, mine, best, unknown))
     return found
 
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from trainmaster.model.job import Forecast, Job
 from trainmaster.ports.store import EventStore, forgotten
-from trainmaster.scheduling.lifetimes import Lifetimes
-from trainmaster.scheduling.nouns import past
-from trainmaster.scheduling.task import Past
+from trainmaster.scheduling.model.convert import past
+from trainmaster.scheduling.model.jobs import Past
+from trainmaster.scheduling.prediction.lifetimes import Lifetimes
 
 
 class Start(NamedTuple):

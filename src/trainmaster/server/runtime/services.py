@@ -50,6 +50,10 @@ class VersionedMetrics(MetricStore, Versioned, Protocol):
         """When its file took the place of a damaged or lost one, whose points are not in it; None if it never did."""
         ...
 
+    def thinned(self, job: str) -> int:
+        """How many points were removed of its curves to thin them."""
+        ...
+
     def averages(self, job: str, prefix: str) -> dict[str, tuple[float, float]]:
         """(mean, highest value) of the metrics without steps whose names have this prefix, of the lowest rank that has them."""
         ...

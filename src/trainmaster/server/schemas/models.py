@@ -93,6 +93,7 @@ class StorageCollected(Described):
     unread_trees: int = Field(description="lists of the files of code copies that are damaged or unreadable: all code was kept")
     given_up: int = Field(description="discarded older checkpoints of ended jobs; removed once no fork needs them")
     given_up_bytes: int
+    held_jobs: int = Field(description="jobs that keep all checkpoints: the last good one is not whole in the store")
 
 
 class Asked(Described):

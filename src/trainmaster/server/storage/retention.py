@@ -5,12 +5,14 @@ Control records each removal before it happens. Curves are removed here, because
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from trainmaster.blobs.verification import is_stored
 from trainmaster.configuration import RetentionSettings
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
+from trainmaster.model.checkpoints import Checkpoint
 from trainmaster.model.commands import GiveUpBytes
 from trainmaster.model.job import Job
 from trainmaster.model.storage_kinds import ATTEMPTS_KEPT, StorageKind
@@ -30,11 +32,14 @@ LOOK_S = 2.0
 _ROWS = 200  # removal orders, or jobs with curves, per step
 
 
+Stored = Callable[[str, Checkpoint], bool]  # whether the store has all of a job's checkpoint
+
+
 class Retention:
     """Finds what is due for removal, from the record and the home directory."""
 
-    def __init__(self, home: Home, events: EventStore, settings: RetentionSettings) -> None:
-        self._home, self._events, self._settings = home, events, settings
+    def __init__(self, home: Home, events: EventStore, settings: RetentionSettings, stored: Stored) -> None:
+        self._home, self._events, self._settings, self._stored = home, events, settings, stored
         self._thinned: set[str] = set()
 
     def due(self, now_s: float) -> Iterator[GiveUpBytes]:
@@ -42,7 +47,8 @@ class Retention:
         settings, freed, young = self._settings, 0, list[tuple[float, Job, tuple[StorageKind, ...]]]()
         for job, there in self._with_bytes():
             if job.ended_s is None:
-                if job.attempt is not None and job.attempt.number > ATTEMPTS_KEPT and job.good_checkpoints:
+                often = job.attempt is not None and job.attempt.number > ATTEMPTS_KEPT
+                if often and any(self._stored(job.id, one) for one in reversed(job.good_checkpoints)):
                     yield GiveUpBytes(job.id, BY, (StorageKind.ASIDE, StorageKind.EARLY_LOGS))
                 continue
             limits = ((StorageKind.WORK, settings.work_days), (StorageKind.LOGS, settings.logs_days))
@@ -108,7 +114,8 @@ class RetentionLoop:
         services = api.services
         self._api, self._next_s = api, time.monotonic() + _FIRST_S
         self._date = AgeDate(services.home)
-        self._retention = Retention(services.home, services.events, services.configuration.retention)
+        stored = partial(is_stored, services.blobs)
+        self._retention = Retention(services.home, services.events, services.configuration.retention, stored)
 
     async def step(self) -> float:
         """Run one step; returns the seconds until the next one. Raises: OSError, TrainmasterError (a full disk: retried)."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from trainmaster.blobs import garbage_collection, usage
+from trainmaster.blobs.verification import is_stored
 from trainmaster.errors import UsageError
 from trainmaster.model.checkpoints import Artifact
 from trainmaster.model.commands import AgentReport, GiveUpCheckpoints, SubmitJob
@@ -126,7 +127,7 @@ async def gc(request: Request) -> bodies.Json:
             known.end_collection()  # only when the thread is done, even if the client has left
 
     done = await asyncio.shield(work())
-    older = await _give_up(api, runtime.user(request), rules) if older_too else []
+    older, held = await _give_up(api, runtime.user(request), rules) if older_too else ([], 0)
     return bodies.Json(
         {
             "dry_run": dry_run,
@@ -138,13 +139,19 @@ async def gc(request: Request) -> bodies.Json:
             "unread_trees": done.unread_trees,
             "given_up": sum(len(one.ids) for one in older),
             "given_up_bytes": sum(one.bytes for one in older),
+            "held_jobs": held,
         }
     )
 
 
-async def _give_up(api: runtime.Runtime, user: str, rules: garbage_collection.Collecting) -> list[garbage_collection.Older]:
-    """Ask control to discard checkpoints: it records what a job keeps, and removes the bytes once no fork needs them."""
-    found = await LONG.run(garbage_collection.older, ServerRecords(api.services), time.time() - rules.grace_s)
+async def _give_up(
+    api: runtime.Runtime, user: str, rules: garbage_collection.Collecting
+) -> tuple[list[garbage_collection.Older], int]:
+    """Ask control to discard checkpoints: it records what a job keeps, and removes the bytes once no fork needs them.
+
+    Returns what was discarded, and how many jobs keep all, since the one that would stay is not whole in the store.
+    """
+    found, held = await LONG.run(_older, api.services, time.time() - rules.grace_s)
     if found and not rules.dry_run:
         now_s = time.time()
         await api.commands.accept(
@@ -153,7 +160,19 @@ async def _give_up(api: runtime.Runtime, user: str, rules: garbage_collection.Co
                 for one in found
             ]
         )
-    return found
+    return found, held
+
+
+def _older(services: Services, before_s: float) -> tuple[list[garbage_collection.Older], int]:
+    found = garbage_collection.older(ServerRecords(services), before_s)
+    sure = [one for one in found if _stays(services, one.job)]
+    return sure, len(found) - len(sure)
+
+
+def _stays(services: Services, id: str) -> bool:
+    """Whether the last good checkpoint of a job is whole in the store; nothing stays of a job that has none."""
+    job = services.events.job(id)
+    return job is not None and (not job.good_checkpoints or is_stored(services.blobs, id, job.good_checkpoints[-1]))
 
 
 def _switch(body: dict[str, Any], name: str) -> bool:

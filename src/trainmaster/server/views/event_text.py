@@ -11,7 +11,7 @@ from trainmaster.model.job import Outcome
 from trainmaster.model.progress import Progress
 from trainmaster.model.spec import JobSpec
 from trainmaster.ports.store import Recorded, Unread
-from trainmaster.scheduling.words import length, summed
+from trainmaster.scheduling.model.words import length, summed
 from trainmaster.wire.data import CHANGED, SAME
 from trainmaster.wire.names import FILES, MODEL, OWN, RUN, STALLED
 

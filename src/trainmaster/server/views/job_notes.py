@@ -9,8 +9,8 @@ from trainmaster.model import redaction
 from trainmaster.model.job import Attempt, Cause, Job, State, StopFor
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.recovery import resumption
-from trainmaster.scheduling.words import length
-from trainmaster.wire.names import ENV_TRACKER, METRICS_LOST
+from trainmaster.scheduling.model.words import length
+from trainmaster.wire.names import ENV_TRACKER, METRICS_LOST, METRICS_THINNED
 
 _TELLING = {  # known last lines of a failure -> advice; `python` is the interpreter that ran
     re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'"): (
@@ -103,7 +103,7 @@ def without_steps(job: Job, attempts: Sequence[Attempt]) -> list[str]:
     ran = "" if last.ran_s is None else f" after {length(last.ran_s)}"
     reached = resumption.progress_of(before[-1]).last_step
     return [
-        f"attempt {last.number} ended with exit code 0{ran}; no step was read of it and it saved no checkpoint, "
+        f"attempt {last.number} ended with exit code 0{ran}; no step was read of it and no checkpoint of it is stored, "
         f"and attempt {before[-1].number} had come to step {reached}: see in tm logs whether the work was done"
     ]
 
@@ -144,6 +144,13 @@ def metrics_lost(job: Job, replaced_s: float | None) -> list[str]:
         return []
     when = datetime.fromtimestamp(replaced_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return [f"{METRICS_LOST} {when} are missing: metrics.db was damaged or lost, and a new one was created then"]
+
+
+def metrics_thinned(job: Job, points: int) -> list[str]:
+    """A note if points of its curves were removed, and others stay."""
+    if not points or StorageKind.METRICS in job.removed:
+        return []
+    return [f"{METRICS_THINNED}: {points:,} points are gone; of each curve, the first, the best and the last stay"]
 
 
 def still_going(job: Job) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from trainmaster.model.options.start_conditions import waiting_text
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.ports.store import InboxRow
 from trainmaster.recovery import resumption
-from trainmaster.scheduling.words import length
+from trainmaster.scheduling.model.words import length
 from trainmaster.server.views import job_notes
 from trainmaster.wire.names import STALLED, SYSTEM
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.policy import LIVE, POLICIES
+from trainmaster.scheduling.policies.known import LIVE, POLICIES
 from trainmaster.spec.cluster.windows import Span, span
 from trainmaster.spec.faults import nearest
 from trainmaster.spec.fields import values

@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from trainmaster.model.cluster import DAY_S, UNBOUNDED, Cluster, Pool, Project, Quota, Weights, Work
-from trainmaster.scheduling.policy import Policy, chosen, one_for_everybody
-from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.policies.known import chosen
+from trainmaster.scheduling.policies.policy import Policy, one_for_everybody
 from trainmaster.spec.cluster.windows import span_text
 
 _NONE_DECLARED = "none are declared: a job may name any; there are no quotas, and nobody may call a job urgent"

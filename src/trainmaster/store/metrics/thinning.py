@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Table, delete, func, select
 
 from trainmaster.ports.metric_store import LostWork
 from trainmaster.store import schema
-from trainmaster.store.database import Database
+from trainmaster.store.database import Database, upsert
 from trainmaster.store.identity import begin_above
 from trainmaster.store.metrics.curves import read_best, read_curve, read_divergence, read_last
 
@@ -15,6 +15,7 @@ _STEP = 2000  # points examined per transaction
 _PAGES = 500  # returned to the disk per transaction
 _REPLACED = 10**15  # above it, a mark is a time in microseconds
 _EVERY = 2**63 - 1  # points
+_SET_MARK = upsert(schema.unstepped, ["series", "n"])
 _series, _point, _unstepped, _latest = schema.series, schema.point, schema.unstepped, schema.latest
 
 
@@ -49,6 +50,12 @@ class Thinner:
             seq = connection.scalar(select(_unstepped.c.seq).where(marked)) or 0
         return seq / 1e6 if seq >= _REPLACED else None
 
+    def thinned(self, job: str) -> int:
+        """How many points `thin` has removed of curves of which it kept some."""
+        removed = select(func.sum(_unstepped.c.value)).join(_series, _series.c.id == _unstepped.c.n)
+        with self._database.reading() as connection:
+            return int(connection.scalar(removed.where(_unstepped.c.series == schema.MARK, _series.c.job == job)) or 0)
+
     def shrink(self) -> bool:
         """See the port. Takes some milliseconds."""
         return self._database.shrink(_PAGES)
@@ -69,12 +76,22 @@ class Thinner:
                 doomed = [at for at in rows if at not in kept]
                 for start in range(0, len(doomed), 500):
                     connection.execute(delete(table).where(of_series, position.in_(doomed[start : start + 500])))
+                if doomed and kept:
+                    _count(connection, series, len(doomed))
                 if read_last_seq(connection) < newest:
                     begin_above(connection, newest)
             removed += len(doomed)
             if len(rows) < _STEP:
                 return removed
             after = rows[-1]
+
+
+def _count(connection: Connection, series: int, removed: int) -> None:
+    """Add to the number of points that were removed of a series."""
+    of_series = (_unstepped.c.series == schema.MARK) & (_unstepped.c.n == series)
+    before = connection.scalar(select(_unstepped.c.value).where(of_series)) or 0.0
+    mark = {"series": schema.MARK, "n": series, "attempt": 0, "value": before + removed, "time_s": 0.0, "seq": 0}
+    connection.execute(_SET_MARK, mark)
 
 
 def _kept(connection: Connection, table: Table, series: int, keep: int, lost: LostWork) -> set[int]:

@@ -15,7 +15,7 @@ from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import NodeState
 from trainmaster.ports.blobs import Blobs
 from trainmaster.ports.store import JobQuery, Recorded
-from trainmaster.scheduling.policy import Policy
+from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.store.codec import load_event
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.replay import replay, verify_chain

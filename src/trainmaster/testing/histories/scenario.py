@@ -28,12 +28,13 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job
 from trainmaster.ports.engine import Submission
 from trainmaster.ports.store import NewRow
-from trainmaster.scheduling.figures import Figures
-from trainmaster.scheduling.order import Keys, first
-from trainmaster.scheduling.places import pack
-from trainmaster.scheduling.policy import Policy, at_once, chosen, one_reservation
-from trainmaster.scheduling.preempt import Overtaking
-from trainmaster.scheduling.snapshot import Snapshot
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.placement.strategies import pack
+from trainmaster.scheduling.policies.known import chosen
+from trainmaster.scheduling.policies.policy import Policy, one_reservation
+from trainmaster.scheduling.preemption.victims import Overtaking, at_once
+from trainmaster.scheduling.state.figures import Figures
+from trainmaster.scheduling.state.order import Keys, first
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.storage.storage import ServerRecords
 from trainmaster.store.migrate import migrate

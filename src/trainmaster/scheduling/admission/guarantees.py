@@ -1,0 +1,103 @@
+"""What is guaranteed to projects and not in their hands: nobody else gets it.
+
+It is set aside where its jobs can start, not as a mere number: of what is guaranteed in GPUs, as many devices stay wholly free
+with a CPU beside them on their node; of CPUs, as many whole ones on one node each. What is guaranteed within a project's own
+counts once.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from trainmaster.model.cluster import Cluster, Project
+from trainmaster.scheduling.admission.stock import CPUS, GPUS, Held
+from trainmaster.scheduling.model.cells import Cells
+from trainmaster.scheduling.model.request import WHOLE, Shape
+from trainmaster.scheduling.model.space import Space
+from trainmaster.scheduling.reservation.backfill import Kept, Later
+
+
+class Guarantees:
+    """Of all projects, kept as jobs come and go."""
+
+    def __init__(self, rules: Cluster) -> None:
+        self._rules = rules
+        self._owed: dict[str, Held] = {}  # by resource: to whom how much
+        for one in rules.projects:
+            for resource, quota in one.quotas:
+                if quota.guarantee:
+                    self._owed.setdefault(resource, {})[one.name] = int(quota.guarantee * WHOLE)
+        self._pledged = {resource: dict(owed) for resource, owed in self._owed.items()}  # the same while nobody holds anything
+        self._owing = {resource: sum(owed.values()) for resource, owed in self._owed.items()}
+        self._nested = any(self._inside(one.name, owed) for owed in self._owed.values() for one in rules.projects)
+        self._units: dict[str, _Units] = {}  # by resource
+
+    def hold(self, name: str, resource: str, guaranteed: int, has: int) -> None:
+        """A project to which so much is guaranteed has so much now."""
+        owed = guaranteed - has if has < guaranteed else 0
+        self._owing[resource] += owed - self._owed[resource][name]
+        self._owed[resource][name] = owed
+
+    def owing(self, resource: str) -> int:
+        """To all together; what is guaranteed within a project's own counts twice."""
+        return self._owing.get(resource, 0)
+
+    def to_others(self, resource: str, line: Sequence[Project]) -> int:
+        """What is owed to projects that are not in `line`."""
+        owed = self._owed.get(resource, {})
+        if self._nested:
+            return self._of_others(owed, line)
+        return self._owing.get(resource, 0) - sum(owed.get(one.name, 0) for one in line)
+
+    def below(self, name: str, resource: str, line: Sequence[Project]) -> int:
+        """The same of those below a project of `line`."""
+        owed = self._owed.get(resource, {})
+        inner = {one: left for one, left in owed.items() if any(up.name == name for up in self._rules.line(one)[1:])}
+        return self._of_others(inner, line)
+
+    def pledged(self, resource: str, line: Sequence[Project]) -> int:
+        """What is guaranteed to projects that are not in `line`, whatever they have."""
+        return self._of_others(self._pledged.get(resource, {}), line)
+
+    def set_aside(self, space: Space, line: Sequence[Project]) -> Mapping[str, Kept]:
+        """By resource what is kept now for projects that are not in `line`."""
+        found: dict[str, Kept] = {}
+        for resource, owing in self._owing.items():
+            owed = self.to_others(resource, line) // WHOLE if owing else 0
+            if owed > 0:
+                units = self._units.setdefault(resource, _Units(space.cells, resource))
+                able = sum(units[number] * len(nodes) for number, nodes in space.nodes.items())
+                found[resource] = Kept(Shape(), 0.0, able - owed, Later(space), None, units)
+        return found
+
+    def _of_others(self, guaranteed: Mapping[str, int], line: Sequence[Project]) -> int:
+        """How much of this is other projects' than those in `line`. What is guaranteed within a project's own counts once."""
+        own = {one.name for one in line}
+
+        def kept(name: str) -> int:
+            inner = sum(kept(one) for one in self._inside(name, guaranteed))
+            return inner if name in own else max(guaranteed[name], inner)
+
+        return sum(kept(name) for name in guaranteed if self._above(name, guaranteed) is None)
+
+    def _inside(self, name: str, guaranteed: Mapping[str, int]) -> list[str]:
+        """Those of `guaranteed` that are part of a project with none of them between."""
+        return [one for one in guaranteed if self._above(one, guaranteed) == name]
+
+    def _above(self, name: str, guaranteed: Mapping[str, int]) -> str | None:
+        """The nearest of those that it is part of to which anything is guaranteed as well."""
+        return next((one.name for one in self._rules.line(name)[1:] if one.name in guaranteed), None)
+
+
+class _Units(dict[int, int]):
+    """By the number of a cell: how many whole units of a resource jobs could start with on a node that is in it."""
+
+    def __init__(self, cells: Cells, resource: str) -> None:
+        super().__init__()
+        self._cells, self._resource = cells, resource
+
+    def __missing__(self, number: int) -> int:
+        """Count once."""
+        cell, resource = self._cells.values[number], self._resource
+        cpus = max(cell.cpus, 0) // WHOLE
+        gpus = sum(count for kind, count in zip(cell.kinds, cell.whole, strict=True) if resource in (GPUS, kind))
+        found = self[number] = cpus if resource == CPUS else min(cpus, gpus)
+        return found

@@ -1,0 +1,303 @@
+"""What projects may hold: guarantee ≤ nominal ≤ limit of each resource, and how many jobs may run at a time.
+
+Up to its nominal quota a project has what is its own; beyond it borrows what others leave idle, and gives it back when they
+come (`preemption.victims.ByRight`). What is guaranteed is never lent (`guarantees`). A parent's quota holds for all that is
+below it. Sources: Kueue's cohorts, Volcano's capacity plugin.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from trainmaster.model.cluster import UNBOUNDED, Cluster, Project, Quota
+from trainmaster.scheduling.admission.guarantees import Guarantees
+from trainmaster.scheduling.admission.stock import CPUS, GPUS, Held, Stock, asked
+from trainmaster.scheduling.model import words
+from trainmaster.scheduling.model.jobs import Kind, Run, by_kind
+from trainmaster.scheduling.model.request import WHOLE, Ask
+from trainmaster.scheduling.model.snapshot import Refusal
+from trainmaster.scheduling.model.space import Grant, Site, Space
+from trainmaster.scheduling.reservation.backfill import Kept
+
+
+class Tally:
+    """What every project holds now, against what it may. Changed in place while plans are made."""
+
+    def __init__(self, rules: Cluster, sites: Sequence[Site]) -> None:
+        self.rules, self.stock, self.guarantees, self._lanes = rules, Stock(sites), Guarantees(rules), _Lanes(rules)
+        self.idle = not any(one.bounded for one in rules.projects) and not self._lanes.express
+        self.held: dict[str, Held] = {}
+        self.jobs: dict[str | tuple[str, str], int] = {}  # that run, by project and by member
+        self.borrowers: set[str] = set()  # projects that hold more than is theirs of anything
+        self._bounds: dict[str, _Bounds] = {}
+
+    def fill(self, alike: Mapping[Kind, Sequence[Run]], sign: int = 1) -> None:
+        """All that these hold (or no longer do: `sign` -1). What jobs of one kind hold is the same, unless any kind of GPU is
+        welcome to them.
+        """
+        if self.idle:
+            return
+        for kind, runs in alike.items():
+            if kind.choices is None and self.stock.alike(kind.ask):
+                amounts, times = asked(kind.ask), sign * len(runs)
+                self._enter(kind, kind.ask, amounts, times)
+                self.stock.add(amounts, times)
+            else:
+                for run in runs:
+                    self.enter(kind, run.grant, sign)
+
+    def enter(self, kind: Kind, grant: Grant, sign: int = 1) -> None:
+        """A job of this kind holds this (or no longer does: `sign` -1)."""
+        if self.idle:
+            return
+        amounts = self.stock.amounts(grant)
+        self._enter(kind, grant.ask, amounts, sign)
+        self.stock.enter(grant, amounts, sign)
+
+    def leave(self, runs: Collection[Run], sign: int = 1) -> None:
+        """They give back what they do when they stop (or do not after all: `sign` -1)."""
+        self.fill(by_kind(runs), -sign)
+        for run in runs:
+            if run.shrinking:
+                self.enter(run.task.kind, run.least, sign)
+
+    def _enter(self, kind: Kind, ask: Ask, amounts: Held, sign: int) -> None:
+        for name, held, quotas in self._of(kind).own:
+            for resource, milli in amounts.items():
+                held[resource] = held.get(resource, 0) + sign * milli
+            self.jobs[name] = self.jobs.get(name, 0) + sign
+            over = False
+            for resource, nominal, guaranteed in quotas:
+                has = held.get(resource, 0)
+                over = over or has > nominal
+                if guaranteed:
+                    self.guarantees.hold(name, resource, guaranteed, has)
+            (self.borrowers.add if over else self.borrowers.discard)(name)
+        self._lanes.enter(kind, ask, sign)
+        member = (kind.project, kind.member)
+        self.jobs[member] = self.jobs.get(member, 0) + sign
+
+    def barrier(self, kind: Kind, grant: Grant | None = None) -> Refusal | None:
+        """Why a job of this kind may not start now whatever is free (on just this, if `grant` is given); None: it may."""
+        if self.idle:
+            return None
+        bounds, jobs = self._of(kind), self.jobs
+        for name, most in bounds.running:
+            if not most:
+                return Refusal("impossible", f"asks to run in project {name}, which may run no jobs at all")
+            if jobs.get(name, 0) >= most:
+                return Refusal("quota", f"waiting for quota: project {name} may run {_jobs(most)} at a time")
+        if bounds.member == 0:
+            return Refusal("impossible", f"asks to run in project {kind.project}, whose members may run no jobs at all")
+        if bounds.member is not None and jobs.get((kind.project, kind.member), 0) >= bounds.member:
+            text = f"a member of project {kind.project} may run {_jobs(bounds.member)} at a time"
+            return Refusal("quota", f"waiting for quota: {text}")
+        ask = kind.ask if grant is None else grant.ask
+        if self._lanes.bar(kind, ask, self.stock):
+            return Refusal("quota", "waiting for quota: the GPUs that are left are kept for short jobs of the express lane")
+        needed = asked(ask) if grant is None else self.stock.amounts(grant)
+        for resource, milli in needed.items():
+            refused = self._beyond(bounds, resource, milli)
+            if refused is not None:
+                return refused
+        return None if self.rules.work(kind.work).preemptible else self._never_lent(kind, needed)
+
+    def _never_lent(self, kind: Kind, needed: Held) -> Refusal | None:
+        """Why a job that is never stopped may not start: what it would borrow could not be taken back."""
+        over = self.borrows(kind)
+        if over is None:
+            return None
+        name, resource, nominal = over
+        one = nominal == WHOLE
+        own = f"of project {name} {_amount(resource, nominal)} {'is' if one else 'are'} its own, and jobs of class {kind.work}"
+        why = f"{own} are never stopped, so they borrow nothing"
+        if needed.get(resource, 0) > nominal:
+            return Refusal("impossible", f"asks for {_amount(resource, needed[resource])}; {why}")
+        return Refusal("quota", f"waiting for quota: {why}")
+
+    def shut(self, kind: Kind) -> frozenset[str]:
+        """Kinds of GPU that a job of this kind, to which any kind is welcome, may not take now."""
+        ask = kind.ask
+        if self.idle or len(ask.each.kinds) == 1 or not ask.gpu_milli:
+            return frozenset()
+        bounds = self._of(kind)
+        kinds = (gpu for gpu in self.stock.capacity if gpu not in (GPUS, CPUS))
+        return frozenset(gpu for gpu in kinds if self._beyond(bounds, gpu, ask.gpu_milli) is not None)
+
+    def set_aside(self, space: Space, kind: Kind) -> Mapping[str, Kept]:
+        """What is kept for other projects than that of such a job, by resource."""
+        return {} if self.idle else self.guarantees.set_aside(space, self._of(kind).line)
+
+    def _of(self, kind: Kind) -> "_Bounds":
+        return self._bounds.get(kind.project) or self._bound(kind.project)
+
+    def _bound(self, name: str) -> "_Bounds":
+        line = self.rules.line(name)
+        limits: dict[str, list[tuple[str, Held, float]]] = {}
+        for one in line:
+            for resource, quota in one.quotas:
+                if quota.limit < UNBOUNDED:
+                    limits.setdefault(resource, []).append((one.name, self._held(one.name), quota.limit * WHOLE))
+        running = tuple((one.name, one.running_max) for one in line if one.running_max is not None)
+        own = tuple(
+            (
+                one.name,
+                self._held(one.name),
+                tuple((resource, quota.nominal * WHOLE, int(quota.guarantee * WHOLE)) for resource, quota in one.quotas),
+            )
+            for one in line
+        )
+        found = self._bounds[name] = _Bounds(line, own, running, line[0].running_per_member_max, limits)
+        return found
+
+    def _beyond(self, bounds: "_Bounds", resource: str, milli: int) -> Refusal | None:
+        owing = self.guarantees.owing(resource)
+        for name, held, limit in bounds.limits.get(resource, ()):
+            if held.get(resource, 0) + milli > limit:
+                most = _amount(resource, limit)
+                if milli > limit:
+                    return Refusal("impossible", f"asks for {_amount(resource, milli)}; project {name} may hold {most}")
+                return Refusal("quota", f"waiting for quota: project {name} may hold {most} at a time")
+            if owing and name != bounds.line[0].name and not self._guaranteed(bounds.line[0], resource, milli):
+                others = self.guarantees.below(name, resource, bounds.line)
+                if others and held.get(resource, 0) + milli + others > limit:
+                    text = f"what is left of {_noun(resource)} of project {name} is guaranteed to others in it"
+                    return Refusal("quota", f"waiting for quota: {text}")
+        free = self.stock.free(resource) - milli
+        if not owing or owing <= free or self._guaranteed(bounds.line[0], resource, milli):
+            return None
+        others = self.guarantees.to_others(resource, bounds.line)
+        if others and others > free:
+            never, whole = self.guarantees.pledged(resource, bounds.line), self.stock.whole.get(resource, 0)
+            if milli + never > whole:
+                theirs = f"of {_amount(resource, whole)} here {_amount(resource, never)} are guaranteed"
+                return Refusal("impossible", f"asks for {_amount(resource, milli)}; {theirs} to other projects")
+            return guaranteed_to_others(resource)
+        return None
+
+    def _guaranteed(self, own: Project, resource: str, milli: int) -> bool:
+        """Whether so much more is within what is guaranteed to a project."""
+        return self._held(own.name).get(resource, 0) + milli <= quota_of(own, resource).guarantee * WHOLE
+
+    def within(self, kind: Kind) -> bool:
+        """Whether something is its project's own of what a job of this kind asks for, and it would borrow nothing."""
+        if self.idle:
+            return False
+        needed = asked(kind.ask)
+        quotas = (quota for _, _, some in self._of(kind).own for quota in some)
+        owned = any(nominal < UNBOUNDED and name in needed for name, nominal, _ in quotas)
+        return owned and self.borrows(kind) is None
+
+    def borrows(self, kind: Kind) -> tuple[str, str, float] | None:
+        """Which project would hold more than is its own with one more job of this kind, of which resource, and what is its own.
+
+        Below a parent, what others would have to give back counts as given back.
+        """
+        if self.idle:
+            return None
+        needed, bounds = asked(kind.ask), self._of(kind)
+        for at, (name, held, quotas) in enumerate(bounds.own):
+            for resource, nominal, _ in quotas:
+                has = held.get(resource, 0) + needed.get(resource, 0)
+                if has > nominal and (not at or has - self._lent(name, resource, bounds.line) > nominal):
+                    return name, resource, nominal
+        return None
+
+    def keeps(self, project: str, resources: Collection[str]) -> bool:
+        """Whether what a project holds of these is its own."""
+        quotas = (quota for one in self.rules.line(project) for name, quota in one.quotas if name in resources)
+        return any(quota.nominal < UNBOUNDED for quota in quotas) and not self.borrowed(project, resources)
+
+    def _lent(self, name: str, resource: str, line: Sequence[Project]) -> float:
+        """What those below a project that are not in `line` hold beyond what is their own."""
+        own, found = {one.name for one in line}, 0.0
+        for one in self.rules.projects:
+            if one.parent == name:
+                below = self._lent(one.name, resource, line)
+                more = self._held(one.name).get(resource, 0) - quota_of(one, resource).nominal * WHOLE
+                found += below if one.name in own else max(below, more, 0.0)
+        return found
+
+    def borrowed(self, project: str, resources: Iterable[str]) -> Mapping[str, float]:
+        """Of each resource of which it holds more than is its own: how much more, in thousandths."""
+        line = self.rules.line(project)
+        found: dict[str, float] = {}
+        if not self.borrowers.isdisjoint(one.name for one in line):
+            for resource in resources:
+                more = max(self._held(one.name).get(resource, 0) - quota_of(one, resource).nominal * WHOLE for one in line)
+                if more > 0:
+                    found[resource] = more
+        return found
+
+    def _held(self, project: str) -> Held:
+        return self.held.setdefault(project, {})
+
+
+class _Lanes:
+    """Express lanes: GPUs that are kept for short jobs of a class, and what such jobs hold of them."""
+
+    def __init__(self, rules: Cluster) -> None:
+        self.express = {one.name: one for one in rules.classes if one.express_gpus}
+        self._held: Held = {}  # by class
+
+    def enter(self, kind: Kind, ask: Ask, sign: int) -> None:
+        """A job holds this (or no longer does: `sign` -1)."""
+        if self.express and self._hurries(kind, ask):
+            self._held[kind.work] = self._held.get(kind.work, 0) + sign * ask.gpu_milli
+
+    def bar(self, kind: Kind, ask: Ask, stock: Stock) -> bool:
+        """Whether it would take what is kept for others' lanes."""
+        if not self.express or not ask.gpu_milli or self._hurries(kind, ask):
+            return False
+        kept = sum(max(0, int(one.express_gpus * WHOLE) - self._held.get(name, 0)) for name, one in self.express.items())
+        return ask.gpu_milli + kept > stock.free(GPUS)
+
+    def _hurries(self, kind: Kind, ask: Ask) -> bool:
+        """Whether it, with this, may use the express lane of its class."""
+        work = self.express.get(kind.work)
+        short = work is not None and kind.limit_s is not None and kind.limit_s <= work.express_limit_s
+        return work is not None and short and ask.gpu_milli <= work.express_gpus * WHOLE
+
+
+class _Bounds(NamedTuple):
+    """What holds for one project and those that it is part of. `own`: of each its name, what it holds, and of each resource how
+    much is nominal and guaranteed, in thousandths; `limits` by resource: whose, what they hold, the most.
+    """
+
+    line: tuple[Project, ...]
+    own: tuple[tuple[str, Held, tuple[tuple[str, float, int], ...]], ...]
+    running: tuple[tuple[str, int], ...]
+    member: int | None
+    limits: Mapping[str, Sequence[tuple[str, Held, float]]]
+
+
+def closed(kind: Kind, shut: frozenset[str]) -> Refusal:
+    """Why a job to which any kind of GPU is welcome waits while some are free."""
+    kinds = ", ".join(sorted(shut))
+    return Refusal("quota", f"waiting for quota: project {kind.project} may not hold so many more GPUs of kind {kinds}")
+
+
+def quota_of(project: Project, resource: str) -> Quota:
+    """What holds for a resource; without one, nothing is guaranteed and nothing limited."""
+    return next((quota for name, quota in project.quotas if name == resource), _FREE)
+
+
+_FREE = Quota()
+
+
+def guaranteed_to_others(resource: str) -> Refusal:
+    """Why a job waits although it would fit."""
+    return Refusal("quota", f"waiting for quota: what is left of {_noun(resource)} is guaranteed to other projects")
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
+
+
+def _amount(resource: str, milli: float) -> str:
+    if resource == CPUS:
+        return words.cpus(int(milli))
+    return words.gpus(int(milli), "" if resource == GPUS else resource)
+
+
+def _noun(resource: str) -> str:
+    return {CPUS: "the CPUs", GPUS: "the GPUs"}.get(resource, f"the {resource} GPUs")

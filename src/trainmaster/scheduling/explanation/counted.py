@@ -1,0 +1,142 @@
+"""Decisions by counting nodes, where all are alike and whole ones are asked for: what the cycle would decide, at a fraction of
+its cost. A law holds them equal: the queue played forward gives the same starts as `forward.starts`. What that does not hold
+for is not counted.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from trainmaster.scheduling.model.cells import FOREVER, Cell, steps
+from trainmaster.scheduling.model.jobs import Kind, Task
+from trainmaster.scheduling.model.request import ANYWHERE, Ask
+from trainmaster.scheduling.model.snapshot import DEFAULT, Snapshot
+from trainmaster.scheduling.policies.fifo import FIRST_COME
+from trainmaster.scheduling.policies.policy import Policy
+from trainmaster.scheduling.state.order import Key
+
+End = tuple[float, int, int, str]  # as it is thought of, of which job (its seq), nodes, id
+
+
+class Waiting(NamedTuple):
+    """A job in the queue, which is in the order of these."""
+
+    key: Key
+    seq: int
+    nodes: int
+    estimate_s: float
+    task: Task
+
+
+def waiting(task: Task, key: Key) -> Waiting:
+    """A job as it is counted."""
+    return Waiting(key, task.seq, task.kind.ask.nodes, FOREVER if task.estimate_s is None else task.estimate_s, task)
+
+
+class Counted:
+    """A snapshot in numbers of nodes: `free` now, the queue in order, those that run by the end that is thought of them."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self.now_s = snapshot.now_s
+        self.depth = policy.depth(snapshot)
+        self.queue = sorted([waiting(task, FIRST_COME.key(snapshot, task)) for task in snapshot.waiting.values()])
+        self.ends = ends_of(snapshot)
+        self.free = len(snapshot.sites) - sum(end[2] for end in self.ends)
+
+    def starts(self, lives: Mapping[str, float], wanted: Collection[str]) -> dict[str, float]:
+        """As `forward.starts`."""
+        now_s, free, queue, ends = self.now_s, self.free, self.queue, list(self.ends)
+        missing, began_s = set(wanted), dict[str, float]()
+        truly = [(now_s + lives[end[3]], end) for end in ends]
+        heapify(truly)
+        while True:
+            started = _start(now_s, free, ends, queue, room=self.depth > 0)
+            if started:
+                gone = {one.seq for one in started}
+                queue = [one for one in queue if one.seq not in gone]
+            for one in started:
+                id = one.task.id
+                free -= one.nodes
+                began_s[id] = now_s
+                heappush(truly, (now_s + lives[id], (now_s + one.estimate_s, one.seq, one.nodes, id)))
+                missing.discard(id)
+            if not missing or not truly:
+                return {id: began_s[id] for id in wanted if id in began_s}
+            now_s = max(now_s, truly[0][0])
+            while truly and truly[0][0] <= now_s:
+                end = heappop(truly)[1]
+                free += end[2]
+                del ends[bisect_left(ends, end)]
+
+
+def _start(now_s: float, free: int, ends: list[End], queue: Sequence[Waiting], *, room: bool) -> list[Waiting]:
+    """Those of `queue` that start, which are entered into `ends`; `room`: it is kept for the first that does not."""
+    refused, started, kept_s, spare = set[Kind](), list[Waiting](), FOREVER, 0
+    for one in queue:
+        if not free and not room:
+            break  # nothing is left
+        _, seq, nodes, estimate_s, task = one
+        end_s = now_s + estimate_s
+        late = end_s > kept_s
+        if task.kind in refused:
+            continue
+        if nodes <= free and (not late or nodes <= spare):
+            spare -= nodes if late else 0
+            free -= nodes
+            insort(ends, (end_s, seq, nodes, task.id))
+            started.append(one)
+            continue
+        refused.add(task.kind)
+        found = _earliest(free, nodes, ends, now_s) if room else None
+        if found is not None:
+            (kept_s, spare), room = found, False
+    return started
+
+
+def ends_of(snapshot: Snapshot) -> list[End]:
+    """Those that run, by the end that is thought of them."""
+    runs = snapshot.running.values()
+    return sorted([(run.end_s, run.task.seq, len(run.grant.nodes), run.task.id) for run in runs])
+
+
+def _earliest(free: int, nodes: int, ends: list[End], now_s: float) -> tuple[float, int] | None:
+    """When `nodes` are free by what is thought of those that run, and how many more are then."""
+    at_s = None
+    for end_s, _, count, _ in ends:
+        if end_s == FOREVER or (at_s is not None and end_s > at_s):
+            break
+        free += count
+        if at_s is None and free >= nodes:
+            at_s = max(end_s, now_s)
+    return None if at_s is None else (at_s, free - nodes)
+
+
+def counts(snapshot: Snapshot, policy: Policy) -> bool:
+    """Whether counting nodes is enough: all alike, open and given away whole, in the order of arrival, EASY at most."""
+    if policy.parts or policy.order is not FIRST_COME or policy.preempt is not None or policy.depth(snapshot) > 1:
+        return False
+    if snapshot.promised or snapshot.rules != DEFAULT or not snapshot.sites:
+        return False
+    tasks, runs, sites, room = snapshot.waiting.values(), snapshot.running.values(), snapshot.sites, policy.depth(snapshot) > 0
+    cell = sites[0].cell
+    kinds = {task.kind for task in tasks}
+    if not all(is_counted(kind, cell) for kind in kinds) or not all(_is_whole(run.grant.ask, cell) for run in runs):
+        return False
+    if cell.closes_s != FOREVER or not all(site.open and (site.cell is cell or site.cell == cell) for site in sites):
+        return False
+    if any(task.not_before_s > snapshot.now_s for task in tasks) or any(min(run.grant.nodes) < 0 for run in runs):
+        return False
+    # Who says no time is predicted, where room is kept; who has more than its least may give that back.
+    unsaid = room and any(task.estimate_s is None for task in (*tasks, *(run.task for run in runs)))
+    return not unsaid and not any(run.surplus > 0 for run in runs)
+
+
+def is_counted(kind: Kind, cell: Cell) -> bool:
+    """Whether a job of this kind takes nodes whole where all are in `cell`, and it is all the same to it which and when."""
+    return kind.wish == ANYWHERE and kind.choices is None and _is_whole(kind.ask, cell)
+
+
+def _is_whole(ask: Ask, cell: Cell) -> bool:
+    """Whether each member takes a node of which nothing is left that anybody could ask for."""
+    return ask.lead is None and ask.within is None and ask.each.cpus == cell.cpus > 0 and bool(steps(cell, ask.each))

@@ -1,0 +1,125 @@
+"""The queue played forward: the very same `cycle`, over run times that were drawn, tells when each job would start.
+
+Nothing arrives meanwhile; nodes stay as they are. Where jobs take whole nodes and the order is that of arrival, counting nodes
+gives the same times at a fraction of the cost (`counted.py`): a law holds the two equal.
+"""
+
+from collections.abc import Collection, Mapping
+from heapq import heapify, heappop, heappush
+
+from trainmaster.model.cluster import Cluster
+from trainmaster.scheduling.cycle import cycle, kept
+from trainmaster.scheduling.model.jobs import Run
+from trainmaster.scheduling.model.request import service_of
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
+from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.model.usage import Account, Accounts, Member, charged
+from trainmaster.scheduling.policies.policy import Policy
+from trainmaster.scheduling.state.cluster import ClusterState
+
+_TURNS = 40  # for each job: whoever has not started after so many decisions never does
+
+
+def starts(snapshot: Snapshot, policy: Policy, lives: Mapping[str, float], wanted: Collection[str]) -> dict[str, float]:
+    """When each of `wanted` would start, if every job ran from now, or from its start, as long as `lives` says.
+
+    Those that would never start are left out. Times are seconds on the snapshot's clock. The cost is a decision for each end.
+    """
+    world = _World(snapshot, policy, lives)
+    missing, began_s = set(wanted), dict[str, float]()
+    for _ in range(_TURNS * (len(snapshot.waiting) + len(snapshot.running) + 1)):
+        started = world.decide()
+        began_s |= dict.fromkeys(started & missing, world.now_s)
+        missing -= started
+        if not missing or not world.advance():
+            break
+    return {id: began_s[id] for id in wanted if id in began_s}
+
+
+def settled(usage: Accounts, run: Run, now_s: float, rules: Cluster) -> tuple[Member, Account]:
+    """Whose account an attempt that is over goes to, and what is in it then."""
+    owner = (run.task.kind.project, run.task.kind.member)
+    account = usage.get(owner, Account(0.0, now_s))
+    return owner, charged(account, service_of(run.grant.ask, rules.cpu_weight), (run.placed_s, now_s), rules.half_life_s)
+
+
+class _World:
+    """A snapshot that goes on."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, lives: Mapping[str, float]) -> None:
+        self.snapshot, self.policy = snapshot, policy
+        self.waiting, self.running = dict(snapshot.waiting), dict(snapshot.running)
+        self.promised, self.usage = dict(snapshot.promised), dict(snapshot.usage)
+        self.now_s = snapshot.now_s
+        self.left_s = {id: lives[id] for id in (*self.waiting, *self.running)}
+        self.ends = [(self.now_s + self.left_s[id], run.task.seq, id, run.placed_s) for id, run in self.running.items()]
+        heapify(self.ends)
+        self.state: ClusterState | None = None
+
+    def decide(self) -> set[str]:
+        """One decision, carried out; who started."""
+        now = self.snapshot._replace(
+            now_s=self.now_s,
+            waiting=self.waiting,
+            running=self.running,
+            usage=self.usage,
+            promised=self.promised,
+        )
+        self.state = kept(self.state, now, self.policy)
+        plan = cycle(now, self.policy, self.state)
+        started = self._carry_out(plan)
+        return started | self.decide() if any(one.shrunk for one in plan.handovers) else started  # they go on at once
+
+    def _carry_out(self, plan: Plan) -> set[str]:
+        for handover in plan.handovers:
+            for victim in handover.victims:
+                if victim in self.running:
+                    self._evict(victim, victim in handover.shrunk)
+            self._start(handover.job, handover.grant)
+        for placement in plan.placements:
+            self._start(placement.job, placement.grant)
+        return {one.job for one in plan.handovers} | {one.job for one in plan.placements}
+
+    def advance(self) -> bool:
+        """To the next moment at which something may change; False when there is none."""
+        due = [self.ends[0][0]] if self.ends else []
+        due += [turn_s for task in self.waiting.values() for turn_s in task.turns_s if turn_s > self.now_s]
+        if self.policy.beat_s is not None and self.ends:
+            due.append(self.now_s + self.policy.beat_s)
+        if not due:
+            return False
+        self.now_s = max(self.now_s, min(due))
+        while self.ends and self.ends[0][0] <= self.now_s:
+            _, _, id, placed_s = heappop(self.ends)
+            run = self.running.get(id)
+            if run is not None and run.placed_s == placed_s:  # else it made way before
+                self._leave(id, run)
+        return True
+
+    def _start(self, id: str, grant: Grant) -> None:
+        task = self.waiting.pop(id)
+        self.promised.pop(id, None)
+        run = self.running[id] = Run(task, grant, self.now_s)
+        if self.state is not None:
+            self.state.start(run)
+        heappush(self.ends, (self.now_s + self.left_s[id], task.seq, id, self.now_s))
+
+    def _leave(self, id: str, run: Run) -> None:
+        del self.running[id]
+        if self.state is not None:
+            self.state.end(id)
+        owner, account = settled(self.usage, run, self.now_s, self.snapshot.rules)
+        self.usage[owner] = account
+
+    def _evict(self, id: str, shrunk: bool) -> None:
+        """Back into the queue with what is left of it; what it keeps is its own."""
+        run = self.running[id]
+        self._leave(id, run)
+        self.left_s[id] = max(0.0, self.left_s[id] - (self.now_s - max(run.placed_s, self.snapshot.now_s)))
+        task = self.waiting[id] = run.at(self.now_s)._replace(
+            since_s=run.again_since_s(self.now_s), running=False, keeps=shrunk
+        )
+        if shrunk:
+            self.promised[id] = run.least
+        if self.state is not None:
+            self.state.arrive(task)

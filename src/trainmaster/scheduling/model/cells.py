@@ -1,0 +1,218 @@
+"""What a node has left, as a value. Nodes in the same cell are alike to every request: a question is asked once per cell.
+
+A cluster of ten thousand nodes is in a few dozen cells at a time; which cell a node goes to when it gives a request its part,
+or gets it back, is found out once and looked up from then on.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from trainmaster.scheduling.model.request import WHOLE, Amounts, Shape
+
+FOREVER = float("inf")
+
+Gpus = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # `whole` and `parts` of a `Cell`
+Left = tuple[int, int, int]  # GPUs in thousandths, CPUs, memory
+Worth = tuple[int, ...]  # less is better
+
+
+class Cell(NamedTuple):
+    """`kinds` are the GPU kinds of the node, sorted; `whole[i]` counts free devices of `kinds[i]`; `parts` are the devices that
+    are given away in part, as (index of the kind, thousandths free), sorted; one with nothing left is not told of.
+    """
+
+    kinds: tuple[str, ...] = ()
+    whole: tuple[int, ...] = ()
+    parts: tuple[tuple[int, int], ...] = ()
+    cpus: int = 0
+    memory: int = 0
+    counted: Amounts = ()
+    pool: str = ""
+    closes_s: float = FOREVER  # nothing may run on it then
+
+    @property
+    def gpu_milli(self) -> int:
+        """GPUs that are free, in thousandths."""
+        return sum(self.whole) * WHOLE + sum(free for _, free in self.parts)
+
+
+class Step(NamedTuple):
+    """One way for a node to give a shape. A share comes from the GPU `device`: (index of its kind, thousandths free)."""
+
+    cell: Cell
+    device: tuple[int, int] | None = None
+    whole: tuple[int, ...] = ()  # devices taken of each kind
+
+
+@lru_cache(maxsize=1 << 18)
+def steps(cell: Cell, shape: Shape) -> tuple[Step, ...]:
+    """Every way in which a node in `cell` can give `shape`, the tightest device first; () where it does not fit."""
+    if cell.cpus < shape.cpus or cell.memory < shape.memory or shape.pool not in (None, cell.pool):
+        return ()
+    if shape.gpus and sum(n for n, kind in zip(cell.whole, cell.kinds, strict=True) if shape.takes(kind)) < shape.gpus:
+        return ()  # before anything is put together: most questions end here
+    counted = _less(cell.counted, shape.counted)
+    if counted is None:
+        return ()
+    rest = cell._replace(cpus=cell.cpus - shape.cpus, memory=cell.memory - shape.memory, counted=counted)
+    bare = ((rest, ()),) if not shape.gpus else _whole(rest, shape)
+    if not shape.share:
+        return tuple(Step(after, None, taken) for after, taken in bare)
+    return tuple(step for after, taken in bare for step in _shares(after, shape, taken))
+
+
+def _whole(cell: Cell, shape: Shape) -> tuple[tuple[Cell, tuple[int, ...]], ...]:
+    """Whole devices, of the kind that is asked for or of any, in the order of the kinds."""
+    left, whole, taken = shape.gpus, list(cell.whole), [0] * len(cell.whole)
+    for i, kind in enumerate(cell.kinds):
+        if shape.takes(kind):
+            taken[i] = min(left, whole[i])
+            whole[i] -= taken[i]
+            left -= taken[i]
+    return ((cell._replace(whole=tuple(whole)), tuple(taken)),) if not left else ()
+
+
+def _shares(cell: Cell, shape: Shape, taken: tuple[int, ...]) -> list[Step]:
+    """A share of one device: of each that has it, one that is given away in part before a whole one."""
+    found = []
+    for device in sorted(set(cell.parts), key=lambda part: (part[1], part[0])):
+        if device[1] >= shape.share and shape.takes(cell.kinds[device[0]]):
+            parts = list(cell.parts)
+            parts.remove(device)
+            found.append(Step(cell._replace(parts=_with(parts, device[0], device[1] - shape.share)), device, taken))
+    for i, kind in enumerate(cell.kinds):
+        if cell.whole[i] and shape.takes(kind):
+            whole = tuple(count - (i == j) for j, count in enumerate(cell.whole))
+            after = cell._replace(whole=whole, parts=_with(list(cell.parts), i, WHOLE - shape.share))
+            found.append(Step(after, (i, WHOLE), taken))
+    return found
+
+
+def _with(parts: list[tuple[int, int]], kind: int, free: int) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted([*parts, (kind, free)])) if free else tuple(parts)
+
+
+def _less(have: Amounts, want: Amounts) -> Amounts | None:
+    """What is left; None where it is not enough. A name that is used up stays, at 0."""
+    if not want:
+        return have
+    left = dict(have)
+    for name, amount in want:
+        left[name] = left.get(name, 0) - amount
+        if left[name] < 0:
+            return None
+    return tuple(sorted(left.items()))
+
+
+class Taste(Protocol):
+    """What is better, where a request can be given in several ways."""
+
+    def worth(self, cell: Cell, shape: Shape, step: Step) -> Worth:
+        """How good it is that a node in `cell` gives `shape` by `step`."""
+        ...
+
+
+class Cells:
+    """Cells by number, and what becomes of them: found out once for all spaces of one inventory."""
+
+    def __init__(self) -> None:
+        self.values: list[Cell] = []
+        self.left: list[Left] = []  # of each
+        self.taste: Taste | None = None
+        self._numbers: dict[Cell, int] = {}
+        self._ways: dict[Shape, Ways] = {}
+        self._worths: dict[Shape, Worths] = {}
+        self._back: dict[tuple[int, Shape, int, Gpus], int] = {}
+
+    def number(self, cell: Cell) -> int:
+        """The number of a cell."""
+        found = self._numbers.get(cell)
+        if found is None:
+            found = self._numbers[cell] = len(self.values)
+            self.values.append(cell)
+            self.left.append((cell.gpu_milli, cell.cpus, cell.memory))
+        return found
+
+    def prefer(self, taste: Taste | None) -> None:
+        """Of the ways in which a node can give a shape the first is from now on what `taste` likes best; None: the tightest."""
+        if taste is not self.taste:
+            self.taste, self._ways, self._worths = taste, {}, {}
+
+    def ways(self, shape: Shape) -> "Ways":
+        """By a cell's number: every way in which a node of it can give `shape`, with the number of the cell that it goes to.
+
+        The first is the one that is taken.
+        """
+        found = self._ways.get(shape)
+        if found is None:
+            found = self._ways[shape] = Ways(self, shape)
+        return found
+
+    def steps(self, number: int, shape: Shape) -> tuple[tuple[int, Step], ...]:
+        """The same for one cell."""
+        return self.ways(shape)[number]
+
+    def worths(self, shape: Shape, taste: Taste) -> "Worths":
+        """By the number of a cell that can give `shape`: how good it is that it does so, to the taste that it is given by."""
+        assert taste is self.taste, "another taste decides which way is taken"
+        found = self._worths.get(shape)
+        if found is None:
+            found = self._worths[shape] = Worths(self, shape, taste)
+        return found
+
+    def used_up(self, number: int) -> bool:
+        """Whether a node of this cell has nothing left that anybody could ask for: every request takes some CPU."""
+        return self.values[number].cpus <= 0
+
+    def back(self, number: int, shape: Shape, sign: int, gpus: Gpus) -> int:
+        """The cell that a node goes to when it gets `shape` back (`sign` 1) or gives it (-1); its GPUs are then `gpus`."""
+        key = (number, shape, sign, gpus)
+        found = self._back.get(key)
+        if found is None:
+            cell = self.values[number]
+            counted = dict(cell.counted)
+            for name, amount in shape.counted:
+                counted[name] = counted.get(name, 0) + sign * amount
+            cpus, memory, more = (
+                cell.cpus + sign * shape.cpus,
+                cell.memory + sign * shape.memory,
+                tuple(sorted(counted.items())),
+            )
+            found = self.number(cell._replace(whole=gpus[0], parts=gpus[1], cpus=cpus, memory=memory, counted=more))
+            self._back[key] = found
+        return found
+
+
+class Ways(dict[int, tuple[tuple[int, Step], ...]]):
+    """Of one shape, by the number of a cell; found out when first asked for."""
+
+    def __init__(self, cells: Cells, shape: Shape) -> None:
+        super().__init__()
+        self._cells, self._shape = cells, shape
+
+    def __missing__(self, number: int) -> tuple[tuple[int, Step], ...]:
+        """Ask once."""
+        shape, taste, left = self._shape, self._cells.taste, self._cells.left[number]
+        if left[0] < shape.gpu_milli or left[1] < shape.cpus or left[2] < shape.memory:
+            self[number] = ()  # most questions end here
+            return ()
+        cell = self._cells.values[number]
+        found = steps(cell, shape)
+        if taste is not None and len(found) > 1:
+            found = tuple(sorted(found, key=lambda step: taste.worth(cell, shape, step)))
+        ways = self[number] = tuple((self._cells.number(step.cell), step) for step in found)
+        return ways
+
+
+class Worths(dict[int, Worth]):
+    """Of the first way, by the number of a cell that has one; found out when first asked for."""
+
+    def __init__(self, cells: Cells, shape: Shape, taste: Taste) -> None:
+        super().__init__()
+        self._cells, self._shape, self._taste = cells, shape, taste
+
+    def __missing__(self, number: int) -> Worth:
+        """Ask once."""
+        step = self._cells.steps(number, self._shape)[0][1]
+        found = self[number] = self._taste.worth(self._cells.values[number], self._shape, step)
+        return found

@@ -1,0 +1,90 @@
+"""What projects and their members have had, with a half-life: the accounts that fair share looks at.
+
+An account is in service: GPU-seconds, and CPU-seconds of attempts without GPUs at a fixed rate (`Cluster.cpu_weight`). All
+accounts fade at the same rate, so that two of them never change places by time alone. Source of the rule: Slurm's Fair Tree,
+the multifactor plugin's decay.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import exp, log
+from typing import NamedTuple
+
+from trainmaster.scheduling.model.jobs import Kind, Run
+from trainmaster.scheduling.model.request import Ask, billed
+
+Member = tuple[str, str]  # project, user
+
+
+class Account(NamedTuple):
+    """What is left at `at_s` of all service so far."""
+
+    service: float = 0.0
+    at_s: float = 0.0
+
+    def at(self, now_s: float, half_life_s: float) -> float:
+        """What is left at a later time."""
+        return self.service * exp(-log(2) * (now_s - self.at_s) / half_life_s)
+
+
+Accounts = Mapping[Member, Account]
+
+
+def charged(account: Account, rate: float, span: tuple[float, float], half_life_s: float) -> Account:
+    """The account after service at `rate` (GPUs) over `span` (from, until, in seconds)."""
+    began_s, ended_s = span
+    at_s = max(ended_s, account.at_s)
+    decay = log(2) / half_life_s
+    service = rate * (1.0 - exp(-decay * (ended_s - began_s))) / decay
+    return Account(account.at(at_s, half_life_s) + service * exp(-decay * (at_s - ended_s)), at_s)
+
+
+_MILLI = 1000
+
+
+class Held(NamedTuple):
+    """Live attempts of one member: what they are charged for together, and that times times of placement. Integers: exact."""
+
+    gpus: int = 0  # thousandths
+    cpus: int = 0
+    gpus_placed: int = 0  # thousandths × milliseconds
+    cpus_placed: int = 0
+
+
+_NOTHING = Held()
+
+
+class Holdings:
+    """Live attempts by member, kept as they come and go."""
+
+    def __init__(self) -> None:
+        self.of: dict[Member, Held] = {}
+
+    def fill(self, alike: Mapping[Kind, Sequence[Run]]) -> None:
+        """All of these, by their kinds."""
+        for kind, runs in alike.items():
+            if kind.choices is not None:
+                for run in runs:
+                    self.enter(run)
+                continue
+            self._add(kind, kind.ask, len(runs), sum([round(run.placed_s * _MILLI) for run in runs]))
+
+    def enter(self, run: Run, sign: int = 1) -> None:
+        """An attempt began, or (`sign` -1) is over."""
+        self._add(run.task.kind, run.grant.ask, sign, sign * round(run.placed_s * _MILLI))
+
+    def _add(self, kind: Kind, ask: Ask, count: int, placed_ms: int) -> None:
+        (gpus, cpus), before = billed(ask), self.of.get((kind.project, kind.member), _NOTHING)
+        after = Held(
+            before.gpus + count * gpus, before.cpus + count * cpus,
+            before.gpus_placed + placed_ms * gpus, before.cpus_placed + placed_ms * cpus,
+        )  # fmt: skip
+        if after.gpus or after.cpus:
+            self.of[kind.project, kind.member] = after
+        else:
+            self.of.pop((kind.project, kind.member), None)
+
+    def service(self, member: Member, until_s: float, cpu_weight: float) -> float:
+        """What they will have had by then."""
+        held, until_ms = self.of.get(member, _NOTHING), round(until_s * _MILLI)
+        gpus, cpus = held.gpus * until_ms - held.gpus_placed, held.cpus * until_ms - held.cpus_placed
+        return (gpus + cpu_weight * cpus) / _MILLI**2

@@ -1,0 +1,1 @@
+"""Which nodes a gang is given, and which of several kinds of GPU."""

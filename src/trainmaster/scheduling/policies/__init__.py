@@ -1,0 +1,1 @@
+"""One file for each policy: its order, and what else it decides."""

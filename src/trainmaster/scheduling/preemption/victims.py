@@ -1,0 +1,337 @@
+"""Who makes way: candidates by right or by order, and of them the fewest.
+
+They are found by trying the whole gain before anyone is touched.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from trainmaster.scheduling.admission.quota import Tally
+from trainmaster.scheduling.admission.stock import asked
+from trainmaster.scheduling.model.jobs import Run, Task
+from trainmaster.scheduling.model.request import Ask
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Space
+from trainmaster.scheduling.reservation.backfill import Later
+from trainmaster.scheduling.reservation.room import Room
+from trainmaster.scheduling.state.cluster import ClusterState
+from trainmaster.scheduling.state.figures import (
+    EVICTIONS,
+    GPUS,
+    PLACED_S,
+    SINCE_S,
+    STOPPING,
+    WAIT_MAX_S,
+    Floats,
+    Mask,
+    running,
+    waiting,
+)
+from trainmaster.scheduling.state.order import Ranking, by_keys
+
+MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
+EVICTIONS_MAX = 16  # each eviction doubles the time that a job runs undisturbed afterwards, so many times at most
+
+
+class Preempt(Protocol):
+    """Who makes way for whom, under a policy."""
+
+    def may_help(self, stage: "Stage", task: Task, request: int) -> bool:
+        """Whether a job may fit once others have made way; `request`: the row of what it asks for. False is certain."""
+
+    def candidates(self, stage: "Stage", task: Task) -> Sequence[Run]:
+        """Live attempts that may be stopped for it, the first to go first."""
+
+    def in_vain(self, stage: "Stage", task: Task) -> None:
+        """It did not fit though all of them were gone."""
+
+
+class Stage:
+    """Those that run, as a decision looks for candidates among them; what is sorted is sorted once, and only when asked for."""
+
+    def __init__(self, snapshot: Snapshot, state: ClusterState, view: Any) -> None:
+        """`view`: what the order looks at."""
+        self.snapshot, self.state, self.view = snapshot, state, view
+        self.stopped: set[str] = set()  # they make way already
+        self.vain: set[Hashable] = set()  # jobs that found that it would not help if all made way that may
+        self.groups: dict[Hashable, list[Run]] = {}  # all who may be stopped for some jobs
+        self._behind: _Behind | None = None
+        self._relief: dict[Hashable, Mask | None] = {}  # what fits without a group, once it was in vain to try some of it
+
+    def stop(self, runs: Iterable[Run]) -> None:
+        """They make way."""
+        self.stopped.update(run.task.id for run in runs)
+        self.groups, self._behind, self._relief = {}, None, {}
+
+    def relieves(self, group: Hashable, request: int) -> bool:
+        """Whether a request may fit once all of a group are gone."""
+        if group not in self._relief:
+            return True
+        mask = self._relief[group]
+        if mask is None:
+            mask = self._relief[group] = self.state.requests.fits(_without(self.state.space, self.groups[group]))
+        return bool(mask[request])
+
+    def in_vain(self, group: Hashable) -> None:
+        """A job did not fit without a group: of others that is found out for all at once, when the next one asks."""
+        self._relief.setdefault(group, None)
+
+    def behind(self, may: "May", order: Ranking) -> "_Behind":
+        """Those of whom `may` says yes."""
+        if self._behind is None:
+            self._behind = self._find_behind(may, order)
+        return self._behind
+
+    def _find_behind(self, may: "May", order: Ranking) -> "_Behind":
+        queue, live, now_s, space = self.state.queue, self.state.running, self.snapshot.now_s, self.state.space
+        waits, rows = waiting([line[0][2] for line in queue.all], queue.rows.array), live.rows.array
+        stood = rows[:, PLACED_S] - rows[:, SINCE_S] >= rows[:, WAIT_MAX_S]
+        able = may(now_s - rows[:, PLACED_S], stood) & self._unprotected(rows)
+        if self.stopped:
+            able &= np.array([run.task.id not in self.stopped for run in live.all], bool)
+        some = np.flatnonzero(able)
+        runs = running(rows[some], now_s)
+        keys = tuple(np.concatenate(two) for two in zip(order(self.view, waits), order(self.view, runs), strict=True))
+        places, count = by_keys(keys, np.concatenate([waits.seq, runs.seq])), len(waits.seq)
+        is_run = places >= count
+        ahead = np.cumsum(is_run)
+        counts = np.zeros(count, np.int64)
+        counts[places[~is_run]] = len(some) - ahead[~is_run]
+        last_first = some[places[is_run] - count][::-1]
+        self.groups[_ALL] = [live.all[at] for at in last_first]
+        free = sum(space.cells.left[number][0] * len(nodes) for number, nodes in space.nodes.items())
+        gpus = free + np.concatenate([[0.0], np.cumsum(rows[last_first, GPUS])])
+        return _Behind(counts.tolist(), gpus.tolist())
+
+    def _unprotected(self, rows: Floats) -> Mask:
+        """Which of those that run may be told to stop: not yet told, of a class that may, undisturbed for long enough."""
+        rules = self.snapshot.rules
+        classes = {work: rules.work(work).preemptible for work in {run.task.kind.work for run in self.state.running.all}}
+        undisturbed_s = rules.min_run_s * 2.0 ** np.minimum(rows[:, EVICTIONS], EVICTIONS_MAX)
+        found: Mask = (rows[:, STOPPING] == 0) & (self.snapshot.now_s - rows[:, PLACED_S] >= undisturbed_s)
+        if not all(classes.values()):
+            found &= np.array([classes[run.task.kind.work] for run in self.state.running.all], bool)
+        return found
+
+    @cached_property
+    def sliced(self) -> frozenset[str]:
+        """The workload classes whose jobs take turns."""
+        return frozenset(one.name for one in self.snapshot.rules.classes if one.slice_s is not None)
+
+    @cached_property
+    def lowest(self) -> int:
+        """The lowest class of those that run."""
+        return min((run.task.kind.tier for run in self.state.running.all), default=0)
+
+    @cached_property
+    def softest(self) -> list[Run]:
+        """Those that may be stopped: the lowest class first, then the least work lost, then the youngest."""
+        rules = self.snapshot.rules
+        works = {work: rules.work(work).preemptible for work in {run.task.kind.work for run in self.state.running.all}}
+        able = [run for run in self.state.running.all if works[run.task.kind.work] and not run.stopping]
+        return self._ranked([run for run in able if self._has_run(run, run.task.evictions)])
+
+    @cached_property
+    def swollen(self) -> list[Run]:
+        """Those that may be told to give back what they have beyond their least, in the same order."""
+        able = [run for run in map(self.state.running.by_id.__getitem__, self.state.running.wide) if not run.stopping]
+        return self._ranked([run for run in able if self._has_run(run, run.task.shrinks)])
+
+    def _ranked(self, runs: Sequence[Run]) -> list[Run]:
+        now_s = self.snapshot.now_s
+        ranked = [
+            (run.task.kind.tier, (now_s - run.kept_s) * run.grant.ask.gpu_milli, -run.placed_s, -run.task.seq, run)
+            for run in runs
+        ]
+        return [one[-1] for one in sorted(ranked)]
+
+    def _has_run(self, run: Run, times: int) -> bool:
+        """Whether it has run undisturbed for as long as one may that was disturbed so many times before."""
+        undisturbed_s = self.snapshot.rules.min_run_s * 2.0 ** min(times, EVICTIONS_MAX)
+        return 0 < self.snapshot.now_s - run.placed_s >= undisturbed_s
+
+
+def _without(space: Space, runs: Sequence[Run]) -> dict[int, int]:
+    """How many open nodes are in each cell once these are gone."""
+    later = Later(space)
+    for run in runs:
+        for index, node in enumerate(run.freed.nodes):
+            if node >= 0:
+                later.give(node, run.freed.part(index))
+    counts = {number: len(nodes) for number, nodes in space.nodes.items()}
+    for node, number in later.cells():
+        if space.sites[node].open:
+            counts[space.of[node]] -= 1
+            counts[number] = counts.get(number, 0) + 1
+    return counts
+
+
+def shrinkable(stage: Stage, task: Task) -> Sequence[Run]:
+    """Those of its class or a lower one that have more than their least: under every policy, for they asked for no more."""
+    if not stage.state.running.wide:
+        return ()
+    able = (run for run in stage.swollen if run.task.kind.tier <= task.kind.tier and run.task.id not in stage.stopped)
+    return [run._replace(shrinking=True) for run in able]
+
+
+class _Behind(NamedTuple):
+    """By the row of one that waits how many run behind it, and how many GPUs (in thousandths) are free without so many."""
+
+    counts: Sequence[int]
+    gpus: Sequence[float]
+
+
+_ALL = "behind"
+May = Callable[[Floats, Mask], Mask]  # how long jobs have run, whether they had waited for too long: which may be stopped
+
+
+def at_once(ran_s: Floats, stood: Mask) -> Mask:
+    """Every job makes way, but one that had waited for too long has its turn."""
+    return _has_run(ran_s, 0.0, stood)
+
+
+def after_a_while(ran_s: Floats, stood: Mask) -> Mask:
+    """Jobs that have run long enough to have got somewhere; for one that had waited for too long that is longer."""
+    return _has_run(ran_s, MIN_RUN_S, stood)
+
+
+def _has_run(ran_s: Floats, least_s: float, stood: Mask) -> Mask:
+    found: Mask = ran_s >= np.where(stood, MIN_TURN_S, least_s)
+    return found
+
+
+class Overtaking(NamedTuple):
+    """Those behind it in `order` of whom `may` says yes."""
+
+    may: May
+    order: Ranking
+
+    def may_help(self, stage: Stage, task: Task, request: int) -> bool:
+        """As in `Preempt`."""
+        behind, count = self._behind(stage, task)
+        return count > 0 and behind.gpus[count] >= task.kind.ask.gpu_milli and stage.relieves(_ALL, request)
+
+    def candidates(self, stage: Stage, task: Task) -> Sequence[Run]:
+        """As in `Preempt`."""
+        count = self._behind(stage, task)[1]
+        return stage.groups[_ALL][:count]
+
+    def in_vain(self, stage: Stage, task: Task) -> None:
+        """As in `Preempt`."""
+        stage.in_vain(_ALL)
+
+    def _behind(self, stage: Stage, task: Task) -> tuple[_Behind, int]:
+        """All, and how many of them are behind it. Whichever of its choices is tried, it has one place in the order."""
+        found = stage.behind(self.may, self.order)
+        return found, found.counts[stage.state.queue.lines[task.id].at]
+
+
+class ByRight:
+    """A project that takes back its quota from borrowers, a higher class from a lower one, a job whose time slice is over.
+
+    Two jobs never stop each other in turn. A project that takes its own back holds no more than that, whatever the classes; a
+    job that would borrow takes nothing that is another project's own; beside that, of two classes one is the higher. What is
+    urgent goes before all of it.
+    """
+
+    def may_help(self, stage: Stage, task: Task, request: int) -> bool:
+        """As in `Preempt`."""
+        group = self._group(stage, task)
+        return group is not None and bool(self._of(stage, task, group)) and stage.relieves(group, request)
+
+    def candidates(self, stage: Stage, task: Task) -> Sequence[Run]:
+        """As in `Preempt`."""
+        group = self._group(stage, task)
+        return () if group is None else self._of(stage, task, group)
+
+    def in_vain(self, stage: Stage, task: Task) -> None:
+        """As in `Preempt`."""
+        group = self._group(stage, task)
+        if group is not None:
+            stage.in_vain(group)
+
+    def _group(self, stage: Stage, task: Task) -> Hashable | None:
+        """For whom the same ones make way; None: for such a job nobody does."""
+        kind, tally = task.kind, stage.state.tally
+        reclaims = bool(tally.borrowers) and tally.within(kind)
+        sliced = kind.work in stage.sliced
+        if not (reclaims or sliced or stage.lowest < kind.tier):
+            return None
+        borrows = not kind.urgent and tally.borrows(kind) is not None
+        if not (reclaims or borrows):
+            return kind.tier, kind.work if sliced else ""
+        return kind.tier, kind.work if sliced else "", kind.project, borrows, tuple(asked(kind.ask))
+
+    def _of(self, stage: Stage, task: Task, group: Hashable) -> Sequence[Run]:
+        runs = stage.groups.get(group)
+        if runs is None:
+            assert isinstance(group, tuple)
+            runs = stage.groups[group] = _by_right(stage, task, *group[3:])
+        return runs
+
+
+def _by_right(stage: Stage, task: Task, borrows: bool = False, resources: Sequence[str] = ()) -> list[Run]:
+    """`borrows`: it takes only what is nobody's own; else it takes back what is its own of `resources`, if any are named."""
+    kind, tally = task.kind, stage.state.tally
+    own = {one.name for one in stage.snapshot.rules.line(kind.project)}
+    borrowed: dict[str, dict[str, float]] = {}
+    first, then = [], []
+    for run in stage.softest:
+        other = run.task.kind
+        if run.task.id in stage.stopped:
+            continue
+        if resources and not borrows and other.project not in own and not other.urgent:
+            more = borrowed.setdefault(other.project, dict(tally.borrowed(other.project, resources)))
+            amounts = tally.stock.amounts(run.grant)
+            if any(more.get(resource, 0) > 0 and amounts.get(resource) for resource in resources):
+                for resource in more:
+                    more[resource] -= amounts.get(resource, 0)
+                first.append(run)
+                continue
+        lower = other.tier < kind.tier or (other.tier == kind.tier and _slice_is_over(stage.snapshot, run, task))
+        if lower and not (borrows and other.project not in own and tally.keeps(other.project, resources)):
+            then.append(run)
+    return [*first, *then]
+
+
+def _slice_is_over(snapshot: Snapshot, run: Run, task: Task) -> bool:
+    if run.task.kind.work != task.kind.work:
+        return False
+    slice_s = snapshot.rules.work(task.kind.work).slice_s
+    return slice_s is not None and snapshot.now_s - run.placed_s >= slice_s
+
+
+def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally: Tally) -> list[Run] | None:
+    """Those of `candidates`, the first to go first, whose nodes together with what is free hold the gang; None: not even all.
+
+    Nobody is among them whom it could do without. Where quota alone stands in its way, they are those whose going mends that.
+    """
+    kind, later, room, chosen = task.kind, Later(space), Room(space, ask), list[Run]()
+    barred = tally.barrier(kind) is not None  # else quota does not stand in its way whoever goes
+
+    def enough() -> bool:
+        return room.enough and (not barred or tally.barrier(kind) is None)
+
+    def quota(run: Run, sign: int) -> None:
+        if barred:
+            tally.leave([run], -sign)
+
+    for run in candidates:
+        if enough():
+            break
+        chosen.append(run)
+        room.come_back(later, run.freed)
+        quota(run, -1)
+    found = enough()
+    needed = []
+    for run in reversed(chosen):  # the last to be taken in is the dearest: try without it first
+        quota(run, 1)
+        if found and ((barred and tally.barrier(kind) is not None) or not room.can_spare(later, run.freed)):
+            quota(run, -1)
+            needed.append(run)
+    if barred:
+        tally.leave(needed, -1)
+    return needed[::-1] or None

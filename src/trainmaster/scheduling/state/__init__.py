@@ -1,0 +1,1 @@
+"""What a decision reads, kept up to date by events: free capacity, the queue, what runs."""

@@ -1,0 +1,121 @@
+"""One job's turn: it starts, or others make way for it, or it waits for a reason, and room may be kept for it.
+
+A job that leaves a choice is tried with each of its choices as if that were all that it asks for, the best first.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from trainmaster.scheduling.admission.feasible import joined
+from trainmaster.scheduling.model.jobs import Task
+from trainmaster.scheduling.model.request import Ask
+from trainmaster.scheduling.model.snapshot import Refusal
+from trainmaster.scheduling.placement.choices import Way, cheapest, patience, sooner, sought
+from trainmaster.scheduling.reservation.reserved import Option
+from trainmaster.scheduling.steps.decision import Decision
+from trainmaster.scheduling.steps.make_way import hand_over, shrink
+from trainmaster.scheduling.steps.place import Obstacle, find, leaving
+from trainmaster.scheduling.steps.reserve import keep, keep_sooner
+from trainmaster.scheduling.steps.start import start
+
+
+class _Missed(NamedTuple):
+    """A choice that cannot be had now: the job as if that were all it asks for, its request, and what is in its way."""
+
+    way: Way
+    task: Task
+    ask: Ask
+    obstacle: Obstacle
+
+    def option(self, holds_s: float) -> Option:
+        """To have room kept for it, where the slowest choice holds its nodes for so long."""
+        return Option(self.ask, self.way.run_s(self.task, holds_s))
+
+
+def attempt(decision: Decision, task: Task) -> bool:
+    """Whether it starts, now or when others have made way for it."""
+    now_s = decision.snapshot.now_s
+    if task.not_before_s > now_s or task.id in decision.promises.settled:
+        return False
+    holds_s, told = decision.outlook.holds_s(task), decision.state.inventory.busy
+    ways, picky = _ways(decision, task)
+    missed: list[_Missed] = []
+    for way in ways[:1] if picky else ways:
+        one = way.of(task)
+        ask = sought(one, now_s, told)
+        found = find(decision, one, ask, now_s + holds_s)
+        if isinstance(found, Obstacle):
+            missed.append(_Missed(way, one, ask, found))
+            continue
+        if missed and _waits_for_better(decision, task, missed, Option(ask, way.run_s(one, holds_s))):
+            return False
+        start(decision, one, found, now_s + holds_s)
+        return True
+    if _others_make_way(decision, missed, picky):
+        return True
+    counts = task.kind.plain and task.kind.ask.within is None and not decision.state.space.closing
+    if not counts or missed[0].obstacle.barrier is not None:
+        _refuse(decision, task, missed, picky)  # else it is found out when somebody asks (`Waits`)
+    if not decision.reserved.full:
+        wanted = [one.option(holds_s) for one in missed if one.obstacle.barrier is None and told(one.ask).kind != "impossible"]
+        patient = task.id in decision.draft.patient
+        keep(decision, task, wanted, [Option(way.kind.ask, way.run_s(task, holds_s)) for way in ways] if patient else wanted)
+    return False
+
+
+def waits_alone(decision: Decision, task: Task) -> bool:
+    """Whether a job that was not started waits for something of its own: others of its kind may start all the same."""
+    own = task.id in decision.promises.settled or task.id in decision.draft.patient
+    return own or task.not_before_s > decision.snapshot.now_s
+
+
+def _ways(decision: Decision, task: Task) -> tuple[Sequence[Way], bool]:
+    """What would do, the best first; and whether it still insists on the first, the cheapest."""
+    kind, market = task.kind, decision.state.inventory.market
+    if kind.choices is None:
+        return (Way(kind, 1.0),), False
+    market.ended = decision.snapshot.ended
+    ways = market.ways(kind)
+    return ways, len(ways) > 1 and kind.choices.by_cost and decision.snapshot.now_s < task.since_s + kind.wish.prefer_s
+
+
+def _waits_for_better(decision: Decision, task: Task, missed: Sequence[_Missed], free: Option) -> bool:
+    """Whether it waits for one of the choices that it `missed`, and has room kept there, though it fits with `free`."""
+    choices = task.kind.choices
+    if choices is None or choices.by_cost:
+        return False
+    hoped = [one.option(decision.outlook.holds_s(task)) for one in missed if one.obstacle.barrier is None]
+    better = keep_sooner(decision, task, hoped, free.run_s)
+    if better is None:
+        return False
+    decision.draft.patient[task.id] = sooner(better.ask, free.ask)
+    return True
+
+
+def _others_make_way(decision: Decision, missed: Sequence[_Missed], picky: bool) -> bool:
+    """Whether it starts after all: others give back what is beyond their least, or stop."""
+    wide, preempt = decision.state.running.wide and not picky, decision.policy.preempt
+    if wide and any(shrink(decision, one.task, one.ask) for one in missed):
+        return True
+    return preempt is not None and any(hand_over(decision, preempt, one.task, one.ask) for one in missed)
+
+
+def _refuse(decision: Decision, task: Task, missed: Sequence[_Missed], picky: bool) -> None:
+    """Say why it waits: all jobs of its kind, or it alone."""
+    draft, kind = decision.draft, task.kind
+    found = joined([(one.ask, _reason(decision, one.ask, one.obstacle)) for one in missed])
+    if picky:
+        draft.patient[task.id] = cheapest(found, kind.wish)
+    elif any(one.ask is not one.task.kind.ask for one in missed):
+        waits = any(one.obstacle.barrier is None or one.obstacle.barrier.kind == "window" for one in missed)
+        draft.patient[task.id] = patience(found, kind) if waits else found
+    elif any(leaving(decision, one.task, one.ask) is not None for one in missed):
+        draft.patient[task.id] = found  # another of its kind may have less to do
+    else:
+        draft.refused[kind] = found
+
+
+def _reason(decision: Decision, ask: Ask, obstacle: Obstacle) -> Refusal:
+    """Why a request is not met."""
+    inventory = decision.state.inventory
+    return obstacle.barrier or (inventory.kept_back(ask) if obstacle.kept else inventory.busy(ask))

@@ -1,0 +1,73 @@
+"""What one decision thinks of the times to come: how long jobs will hold their nodes, and when those that run end."""
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+from trainmaster.scheduling.admission.windows import Need, need_of
+from trainmaster.scheduling.model.cells import FOREVER
+from trainmaster.scheduling.model.jobs import Run, Task
+from trainmaster.scheduling.model.snapshot import Snapshot
+from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.prediction.predictor import Foresight, foresee
+from trainmaster.scheduling.preemption.handover import Promises
+from trainmaster.scheduling.reservation.timeline import End, Walk
+from trainmaster.scheduling.state.cluster import ClusterState
+
+
+class Outlook:
+    """Times as the policy thinks of them."""
+
+    def __init__(
+        self, snapshot: Snapshot, state: ClusterState, promises: Promises, policy: tuple[bool, int], foresight: Foresight | None
+    ) -> None:
+        """`policy`: whether it trusts what jobs say, and how many reservations it may make."""
+        self._snapshot, self._state, self._promises, self._foresight = snapshot, state, promises, foresight
+        self._trusts, self._depth = policy
+        self.strict = False  # room is kept for one that has waited for long: beside it starts who is sure to be gone in time
+        self._ends: Sequence[End] | None = None
+        self._begun: list[End] = []  # those that are not among the ends yet
+        self._walk: Walk | None = None  # through the ends, as long as the space is the same
+
+    def holds_s(self, task: Task) -> float:
+        """How long it will hold its nodes, as far as one thinks."""
+        if task.estimate_s is not None and self._trusts:
+            return task.estimate_s
+        if not self._depth:
+            return FOREVER  # nobody is waited for, so nobody asks
+        if self._foresight is None:
+            self._foresight = foresee(self._snapshot, self._state.learned)
+        eager = not (self._trusts or self.strict or task.running)
+        return self._foresight.left_s(task) if eager else self._foresight.held_s(task)
+
+    def need(self, task: Task) -> Need:
+        """For how long its nodes must stay."""
+        return need_of(task.kind, task.estimate_s, self._snapshot.rules)
+
+    def stays_s(self, task: Task) -> float:
+        """Until when they must."""
+        return self._snapshot.now_s + self.need(task).least_s
+
+    def begins(self, task: Task, grant: Grant, end_s: float) -> None:
+        """It starts now, and is thought to run until then."""
+        self._begun.append((end_s, task.seq, Run(task, grant, self._snapshot.now_s)))
+
+    def moved(self) -> None:
+        """The space has changed."""
+        self._walk = None
+
+    def walk(self) -> Walk:
+        """The way through the ends of those that run, and of those just started."""
+        if self._walk is not None:
+            return self._walk
+        if self._ends is None:
+            ends, now_s = self._state.running.ends, self._snapshot.now_s
+            said = bisect_left(ends, (FOREVER,)) if self._trusts else 0
+            rest = [(now_s + self.holds_s(run.at(now_s)), seq, run) for _, seq, run in ends[said:]]
+            self._ends = sorted([*ends[:said], *rest]) if rest else ends
+        if self._begun:
+            ends = [*self._ends]
+            for one in self._begun:
+                insort(ends, one)
+            self._ends, self._begun = ends, []
+        self._walk = Walk(self._state.space, self._promises.staying(self._ends), self._depth == 1)
+        return self._walk

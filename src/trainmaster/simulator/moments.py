@@ -1,0 +1,43 @@
+"""When a decision may differ though nothing has happened: a running job's protection or its time slice is over.
+
+The live loop decides every second. A replay decides at these moments, at the policy's beat, and when a job arrives, ends or
+has waited for its back-off.
+"""
+
+from collections.abc import Iterator
+
+from trainmaster.control.observe import BEAT_S
+from trainmaster.model.cluster import Cluster
+from trainmaster.scheduling.model.jobs import Run
+from trainmaster.scheduling.policies.policy import Policy
+from trainmaster.scheduling.preemption.victims import EVICTIONS_MAX, MIN_RUN_S, Overtaking
+
+
+def beat_s(policy: Policy) -> float | None:
+    """How often to decide while jobs wait. Pools with policies of their own: the shortest of these."""
+    beats = [one.beat_s for one in policies(policy) if one.beat_s is not None]
+    return min(beats, default=None)
+
+
+def policies(policy: Policy) -> list[Policy]:
+    """Those of its pools."""
+    return [one for _, one in policy.parts] or [policy]
+
+
+def moments_of(run: Run, policy: Policy, rules: Cluster) -> Iterator[float]:
+    """Those of a run that has just begun."""
+    work = rules.work(run.task.kind.work)
+    if run.surplus:
+        yield run.placed_s + undisturbed_s(rules, run.task.shrinks)
+    if work.preemptible and any(one.preempt is not None and not one.exact for one in policies(policy)):
+        protected_s = undisturbed_s(rules, run.task.evictions)
+        yield run.placed_s + protected_s
+        if any(isinstance(one.preempt, Overtaking) for one in policies(policy)):
+            yield run.placed_s + max(protected_s, MIN_RUN_S)
+        if work.slice_s is not None:
+            yield run.placed_s + work.slice_s
+
+
+def undisturbed_s(rules: Cluster, times: int) -> float:
+    """For how long a job runs undisturbed that was disturbed so many times before: at least until the loop decides again."""
+    return max(BEAT_S, rules.min_run_s * 2.0 ** min(times, EVICTIONS_MAX))
