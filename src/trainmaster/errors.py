@@ -65,7 +65,7 @@ class AuthenticationError(TrainmasterError):
 
 
 class PermissionDeniedError(TrainmasterError):
-    """The token is known, but its role does not allow this."""
+    """The token is known, but its role, or `cluster.yaml`, does not allow this."""
 
     code, http_status, exit_code = "permission", 403, 4
 

@@ -20,7 +20,7 @@ from trainmaster.blobs.fs import FsBlobs
 from trainmaster.home import Home
 from trainmaster.lifecycle.machine import apply
 from trainmaster.model import events as ev
-from trainmaster.model.commands import SubmitJob
+from trainmaster.model.commands import ConfigureCluster, SubmitJob
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
 from trainmaster.ports.store import NewEvent
@@ -77,7 +77,7 @@ class Control:
             sender.sendto(b"w", str(self.home.socket("api.wake")))
 
     def take_up(self, inbox: SqlInbox) -> None:
-        """Take up all submits that wait."""
+        """Take up all submits and configurations of the cluster that wait."""
         rows = inbox.drain(self.store.head().inbox_cursor, 1000)
         for row in rows:
             if isinstance(row.command, SubmitJob):
@@ -85,7 +85,9 @@ class Control:
                 made = (row.seq, command.spec, command.origin, command.code, row.received_s, command.hold)
                 event = ev.Submitted(*made, member=command.member, start=command.start)
                 self.record(row.job, event)
-        self.commit([], {}, cursor=rows[-1].seq)
+        given = [row.command for row in rows if isinstance(row.command, ConfigureCluster)]
+        configured = [NewEvent(None, None, ev.ClusterConfigured(one.cluster, one.by)) for one in given]
+        self.commit(configured, {}, cursor=rows[-1].seq)
 
 
 class Http(httpx.Client):

@@ -1,6 +1,7 @@
 """cluster.yaml: its meaning, the file written from it, and errors with position and suggestion."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from test_spec_mutations import MUTATIONS, Mutation
 
 from trainmaster.errors import SpecError
-from trainmaster.model.cluster import CLASSES, UNBOUNDED, Cluster, Pool, Project, Quota, Weights, Window, Work
+from trainmaster.model.cluster import CLASSES, UNBOUNDED, Access, Cluster, Pool, Project, Quota, Weights, Window, Work
 from trainmaster.spec.cluster.cluster_mapping import differences, to_mapping, to_yaml
 from trainmaster.spec.cluster.document import from_mapping, is_cluster, load_bytes
 from trainmaster.spec.cluster.fields import ClusterFields
@@ -41,6 +42,7 @@ projects:
     running_per_member: 5
     urgent: [ann]
 classes:
+  production: {projects: [vision], members: []}
   interactive: {priority: 2500, preemptible: yes, express: {gpus: 2, limit: 20m}}
   nightly: {priority: -50}
 fair_share: {half_life: 3d}
@@ -78,7 +80,7 @@ WHOLE = Cluster(
         ),
     ),
     (
-        CLASSES[0],
+        replace(CLASSES[0], access=Access(("vision",), ())),
         Work("interactive", 2500, wait_target_s=60.0, slice_s=1800.0, express_gpus=2.0, express_limit_s=1200.0),
         *CLASSES[2:],
         Work("nightly", -50),
@@ -142,6 +144,12 @@ TABLE = {
     "a weight beyond all": ("multifactor: {age: 1e12}\n", [("multifactor.age", 1, 20, None)]),
     "a wait of nothing": ("multifactor: {age_max: 0}\n", [("multifactor.age_max", 1, 24, None)]),
     "a list of pools": ("pools: [a, b]\n", [("pools", 1, 8, None)]),
+    "a class for no such project": ("projects: {v: {}}\nclasses: {x: {projects: [w]}}\n", [("classes.x.projects[0]", 2, 26, None)]),
+    "a class for a misspelt project": ("projects: {vision: {}}\nclasses: {x: {projects: visoin}}\n", [("classes.x.projects[0]", 2, 25, "vision")]),
+    "a class for nothing": ("classes: {x: {members: }}\n", [("classes.x.members", 1, 24, None)]),
+    "a class for all": ("classes: {x: {projects: all}}\n", [("classes.x.projects", 1, 25, None)]),
+    "a window of part of a second": ("pools: {a: {maintenance: Sun 22:00/0.5s}}\n", [("pools.a.maintenance[0].when", 1, 26, None)]),
+    "an invisible name": ('"pools\\t": {}\n', [("pools\\t", 1, 1, "pools")]),
     "twice": ("currency: EUR\ncurrency: EUR\n", [("currency", 2, 1, None)]),
 }  # fmt: skip
 
@@ -328,30 +336,3 @@ def test_a_node_is_in_the_first_pool_that_matches_and_closes_when_its_window_beg
     assert at == [10_800.0, 10_800.0, 10_800.0, 97_200.0]
     assert [pool.holds_s(now_s) for now_s in (0.0, 14_400.0)] == [14_400.0, 100_800.0]
     assert rules.pool("b").closes_s("n-2", 0.0) == UNBOUNDED
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("p: {quota: {gpus: 2}}\n  c: {parent: p, quota: {gpus: {guarantee: 4}}}",
-         ["projects.c.quota.gpus.guarantee: 4 is more than the limit of projects.p.quota.gpus (line 2)"]),
-        ("p: {}\n  c: {parent: p, quota: {gpus: 2}}\n  d: {parent: c, quota: {gpus: {nominal: 8, limit: 8}}}",
-         ["projects.d.quota.gpus.nominal: 8 is more than the limit of projects.c.quota.gpus (line 3)"]),
-        ("p: {quota: {gpus: 2}}\n  c: {parent: p, quota: {gpus: {guarantee: 2}}}\n  d: {parent: p, quota: {gpus: {guarantee: 1}}}",
-         ["projects.p.quota.gpus.limit: 2 is less than the 3 that are guaranteed to projects.c (line 3) and projects.d (line 4) "
-          "together"]),
-        ("p: {running: 0}\n  c: {parent: p, quota: {gpus: {guarantee: 2}}}",
-         ["projects.c.quota.gpus.guarantee: 2 are guaranteed, but projects.p.running (line 2) lets no job run"]),
-        ("p: {quota: {gpus: 2, a100: {nominal: 8}}}",
-         ["projects.p.quota.a100.nominal: 8 is more than the limit of projects.p.quota.gpus (line 2)"]),
-    ],
-)  # fmt: skip
-def test_what_one_rule_promises_and_another_forbids_is_refused_with_both_lines(text: str, said: list[str]) -> None:
-    with pytest.raises(SpecError) as caught:
-        load_bytes(f"projects:\n  {text}\n".encode(), "c.yaml")
-    assert [line.partition(": ")[2] for line in str(caught.value).splitlines()] == said
-
-
-def test_guarantees_that_fit_inside_each_other_are_accepted() -> None:
-    inside = "c: {parent: p, quota: {gpus: {guarantee: 4}}}\n  d: {parent: c, quota: {gpus: {guarantee: 3}}}"
-    load_bytes(f"projects:\n  p: {{quota: {{gpus: 4}}}}\n  {inside}\n".encode(), "c.yaml")

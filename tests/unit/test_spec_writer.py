@@ -97,3 +97,10 @@ def test_a_hidden_credential_is_not_submitted(own: bool) -> None:
     fields = {detail["field"] for detail in raised.value.details}
     assert fields == {"command", "environment.variables.HF_TOKEN"} | (set() if own else {"environment.variables.MODE"})
     assert all(detail["file"] == "again.yaml" and detail["line"] for detail in raised.value.details)
+
+
+@pytest.mark.parametrize("seconds", [1e-300, 0.00001, 1.0000001, 90.123456789])
+def test_a_span_that_no_text_says_exactly_is_a_number(seconds: float) -> None:
+    """One of 0.00001 s ended in a traceback."""
+    spec = from_mapping({"command": "true", "time_limit": seconds, "checkpoint": {"path": "a", "interval": seconds}})
+    assert from_mapping(to_file(spec)) == spec

@@ -348,8 +348,8 @@ def _grouped(digests: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[
 def submit(command: str | Sequence[str] | None = None, **options: Unpack[Submission]) -> JobHandle:
     """Submit a training program. A string is a line for bash, a sequence is argv. `function` replaces a command.
 
-    Starts a server on this machine if none is configured. Raises: SpecError, UnreachableError, AuthenticationError,
-    ImpossibleError, TooLargeError.
+    Starts a server on this machine if none is configured. Raises: SpecError, UsageError (no such project, class or pool),
+    PermissionDeniedError (the class), UnreachableError, AuthenticationError, ImpossibleError, TooLargeError.
     """
     given: dict[str, Any] = dict(options)
     in_place, hold, client = given.pop("in_place", False), given.pop("hold", None), given.pop("client", None)

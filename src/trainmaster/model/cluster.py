@@ -1,4 +1,4 @@
-"""The cluster configuration: pools of nodes, projects and their shares, workload classes, and who may submit urgent jobs.
+"""The cluster configuration: pools of nodes, projects and their shares, workload classes and who may use them.
 
 One frozen value, recorded as an event (its file is `cluster.yaml`) and read by every decision. Quotas are by resource: a kind
 of GPU (`h100`), `gpus` (of any kind), or `cpus`.
@@ -103,6 +103,14 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
+class Access:
+    """Who may use a class. None: all of them. `*` in the list, too; an empty list is nobody."""
+
+    projects: tuple[str, ...] | None = None  # and the projects inside these
+    members: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """A workload class. Its targets are goals, shown beside the values that were reached."""
 
@@ -116,6 +124,7 @@ class Work:
     express_gpus: float = 0.0  # express lane: GPUs reserved for jobs of this class that are no larger, with no longer
     express_limit_s: float = 0.0  # time limit than this
     wait_max_s: float = WAIT_MAX_S  # after so long in the queue a job goes before all others, whatever their class
+    access: Access = Access()
 
 
 CLASSES = (
@@ -189,10 +198,23 @@ class Cluster:
         """The pool of a node: the first that matches its name, else the one (`own`) that its engine reports."""
         return next((pool for pool in self.pools if matches(pool.nodes, node)), None) or self.pool(own)
 
+    def takes(self, project: str) -> bool:
+        """Whether a job may be submitted to a project: one that is declared, or any if none is."""
+        return project in self._projects or not self._projects
+
     def may_call_urgent(self, project: str, member: str) -> bool:
         """Whether a member may submit urgent jobs in a project."""
-        named = self.project(project).urgent
-        return member in named or "*" in named
+        return _named(self.project(project).urgent, member)
+
+    def may_use(self, work: str, project: str, member: str) -> bool:
+        """Whether a member may give a job of this project this class."""
+        access = self.work(work).access
+        return _named(access.projects, *(one.name for one in self.line(project))) and _named(access.members, member)
+
+
+def _named(names: tuple[str, ...] | None, *own: str) -> bool:
+    """Whether a list of names holds one of `own`. No list, or `*` in it: yes."""
+    return names is None or "*" in names or any(name in names for name in own)
 
 
 def matches(patterns: tuple[str, ...], name: str) -> bool:

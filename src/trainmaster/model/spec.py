@@ -177,6 +177,7 @@ class NotifySpec:
     on: str = "end"
 
 
+DEFAULT_PROJECT = "default"  # of a job that names none
 START_LIMIT_S = 1800.0  # default time from an attempt's placement to the start of its ranks
 
 
@@ -186,7 +187,7 @@ class JobSpec:
 
     command: str | tuple[str, ...]
     name: str = "job"
-    project: str = "default"
+    project: str = DEFAULT_PROJECT
     experiment: str = "job"
     priority: int = 0
     workdir: str = "."

@@ -74,8 +74,8 @@ def to_file(spec: JobSpec) -> dict[str, Any]:
         section = mapping
         for one in sections:
             section = section.get(one, {})
-        if name in section and duration_s(duration_text(section[name])) == section[name]:
-            section[name] = duration_text(section[name])
+        if name in section:
+            section[name] = duration_value(section[name])
     return {name: value for name, value in _without_empty(mapping).items() if value not in ({}, [])}
 
 
@@ -145,3 +145,9 @@ def duration_text(seconds: float) -> str:
         text += f"{count}{unit}" if count else ""
     rest = whole + (seconds - int(seconds))
     return text + (f"{rest:g}s" if rest or not text else "")
+
+
+def duration_value(seconds: float) -> str | float:
+    """The duration as a person writes it, or the number itself where that text would not mean exactly as much."""
+    text = duration_text(seconds)
+    return text if "e" not in text and duration_s(text) == seconds else seconds

@@ -4,11 +4,10 @@ import re
 
 from trainmaster.model.job import Job, State
 from trainmaster.model.redaction import logged, shown
-from trainmaster.model.spec import CodeCopy, JobSpec
+from trainmaster.model.spec import DEFAULT_PROJECT, CodeCopy, JobSpec
 from trainmaster.ports.tracker import FeedPoint, Run, RunPoint, RunStatus
 from trainmaster.wire.runs import TAG_RUN, run_id
 
-_DEFAULT_PROJECT = "default"
 _RANK = re.compile(r"/rank\d+\Z")
 _STATUS = {
     State.HELD: RunStatus.SCHEDULED,
@@ -26,7 +25,7 @@ def run_of(job: Job, server: str) -> Run:
     """The run of a job. Its experiment is the job's, prefixed with the project unless that is the default one."""
     spec, id = shown(job.spec), run_id(server, job.id)
     began_s, ended_s = job.span
-    project = "" if spec.project == _DEFAULT_PROJECT else f"{spec.project}/"
+    project = "" if spec.project == DEFAULT_PROJECT else f"{spec.project}/"
     return Run(
         id=id,
         job=job.id,

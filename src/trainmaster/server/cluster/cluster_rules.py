@@ -9,10 +9,9 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
 from trainmaster.errors import UsageError
-from trainmaster.model.cluster import Cluster, Work
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import ConfigureCluster
-from trainmaster.model.job import State
-from trainmaster.ports.store import JobQuery, NewRow
+from trainmaster.ports.store import NewRow
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.explanation.standing import ordered
 from trainmaster.scheduling.model.jobs import Past
@@ -20,14 +19,14 @@ from trainmaster.scheduling.model.snapshot import Handover, Placement, Plan, Sna
 from trainmaster.scheduling.policies.known import chosen
 from trainmaster.scheduling.prediction import speeds
 from trainmaster.scheduling.prediction.speeds import Speeds
+from trainmaster.server.cluster.rule_warnings import warnings
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import idempotency_key
 from trainmaster.server.jobs import queue
-from trainmaster.server.jobs.admission import over, present, unkept
+from trainmaster.server.jobs.admission import present
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import cluster_schemas as schemas
 from trainmaster.server.schemas import described
-from trainmaster.server.views.lookup import page
 from trainmaster.server.views.resources import View
 from trainmaster.spec.cluster.cluster_mapping import differences, to_mapping
 from trainmaster.spec.cluster.document import from_mapping
@@ -35,7 +34,6 @@ from trainmaster.spec.cluster.summary import Paragraph, explain
 
 router = APIRouter(tags=["cluster"])
 
-_NAMED_MAX = 5
 _MEASURED_MAX = 20  # programs shown, the latest ones
 _KNOWN = frozenset(("cluster",))
 
@@ -106,20 +104,7 @@ async def _asked(request: Request) -> Cluster:
 def _compared(api: runtime.Runtime, rules: Cluster) -> tuple[list[str], list[str]]:
     """The differences from the present configuration, and warnings about it. Raises: UsageError."""
     now = present(api)
-    return differences(now, rules), [*unkept(rules, api.recorded.nodes()), *over(rules, time.time()), *_bereft(api, now, rules)]
-
-
-def _bereft(api: runtime.Runtime, now: Cluster, rules: Cluster) -> Iterator[str]:
-    """Warnings about jobs that wait in a class which the configuration no longer has."""
-    kept = {work.name for work in rules.classes}
-    gone = [work.name for work in now.classes if work.name not in kept]
-    waiting = page(api, JobQuery(states=(State.QUEUED, State.HELD), limit=queue.QUEUE_MAX)) if gone else []
-    for name in gone:
-        ids = [found.job.id for found in reversed(waiting) if found.job.spec.work == name]
-        more = f" and {len(ids) - _NAMED_MAX} more" if len(ids) > _NAMED_MAX else ""
-        if ids:
-            wait = f"{', '.join(ids[:_NAMED_MAX])}{more} {'waits' if len(ids) == 1 else 'wait'}"
-            yield f"class {name} is removed, and {wait} in it: its jobs get a class's defaults (priority {Work(name).priority})"
+    return differences(now, rules), list(warnings(api, now, rules))
 
 
 def _effects(api: runtime.Runtime, rules: Cluster) -> dict[str, Any]:

@@ -1,28 +1,29 @@
-"""Checks jobs against the cluster configuration: class and pool, the right to be urgent, what a submitter should know."""
+"""Checks jobs against the cluster configuration: project, class and pool, the right to a class and to be urgent, and notes."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
-from trainmaster.errors import ConflictError, UsageError
+from trainmaster.errors import PermissionDeniedError, UsageError
 from trainmaster.model import redaction
-from trainmaster.model.cluster import Cluster, Project, matches
+from trainmaster.model.cluster import Cluster
 from trainmaster.model.commands import ConfigureCluster
 from trainmaster.model.nodes import Node, NodeState
 from trainmaster.model.options.notify_targets import kind_of
 from trainmaster.model.options.placeholders import without_resume_arguments
-from trainmaster.model.spec import JobSpec, Urgency
+from trainmaster.model.spec import DEFAULT_PROJECT, JobSpec, Urgency
 from trainmaster.scheduling.admission.feasible import grouped, impossible
 from trainmaster.scheduling.model.convert import asks, sites_of
 from trainmaster.scheduling.model.domains import unlabelled
 from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.server.jobs.deliveries import NO_MAIL
 from trainmaster.server.runtime.runtime import Runtime
-from trainmaster.spec.cluster.windows import span_text
+from trainmaster.spec.cluster.summary import who_may_use
 from trainmaster.spec.faults import nearest
 
 _READ = "see the cluster configuration: tm policy"
 _REASON_MAX = 500  # characters
 _TOLD_MAX = 3
+_NAMES_MAX = 20
 
 
 def present(api: Runtime) -> Cluster:
@@ -31,23 +32,68 @@ def present(api: Runtime) -> Cluster:
     return accepted[-1] if accepted else api.services.events.rules()
 
 
-def obeyed(api: Runtime, spec: JobSpec) -> Cluster:
-    """The configuration that a spec fits into. Raises: UsageError for an unknown class or pool."""
-    rules, nodes = api.recorded.rules(), api.recorded.nodes()
-    if _known(rules, nodes, spec):
-        return rules
-    rules = present(api)  # it may have changed a moment ago
-    if _known(rules, nodes, spec):
-        return rules
-    classes, pools = [work.name for work in rules.classes], _pools(rules, nodes)
+def current(api: Runtime) -> Cluster:
+    """The same, for each submit: at most a second old, and never older than a change that was acknowledged."""
+    accepted = api.commands.configurations
+    if accepted == api.commands.configurations_taken_up:
+        return api.recorded.rules()
+    rules = present(api)
+    if not any(isinstance(row.command, ConfigureCluster) for row in api.commands.pending()):
+        api.recorded.forget_rules()
+        api.commands.configurations_taken_up = accepted
+    return rules
+
+
+def check_rules(api: Runtime, spec: JobSpec, user: str) -> Cluster:
+    """The configuration that a spec of this member fits into: its project, class and pool.
+
+    Raises: UsageError for an unknown one, PermissionDeniedError.
+    """
+    rules = current(api)
+    _check_project(rules, spec.project)
+    check_class(rules, spec, user)
+    pools = _pools(rules, api.recorded.nodes())
+    if spec.placement.pool is not None and spec.placement.pool not in pools:
+        raise _no_such("pool", spec.placement.pool, pools)
+    return rules
+
+
+def check_class(rules: Cluster, spec: JobSpec, user: str) -> None:
+    """Every request that gives a job a class passes here. Raises: UsageError (there is none), PermissionDeniedError."""
+    classes = [work.name for work in rules.classes]
     if spec.work not in classes:
         raise _no_such("class", spec.work, classes)
-    raise _no_such("pool", str(spec.placement.pool), pools)
+    if rules.may_use(spec.work, spec.project, user):
+        return
+    others = [name for name in classes if rules.may_use(name, spec.project, user)]
+    instead = f"use --class {_either(others)}" if others else "no other class is open to you in this project"
+    only = who_may_use(rules.work(spec.work), {one.parent for one in rules.projects})
+    message = f"{user} may not use class {spec.work} in project {spec.project}: {only}"
+    raise PermissionDeniedError(message, f"{instead}   an administrator changes who may: classes.{spec.work} of cluster.yaml")
 
 
-def _known(rules: Cluster, nodes: Sequence[Node], spec: JobSpec) -> bool:
-    pool = spec.placement.pool
-    return any(work.name == spec.work for work in rules.classes) and (pool is None or pool in _pools(rules, nodes))
+def _check_project(rules: Cluster, project: str) -> None:
+    """Raises: UsageError for a project that is not declared, where any is. A job that names none is of project `default`."""
+    if rules.takes(project):
+        return
+    names = [one.name for one in rules.projects]
+    near = nearest(project, names)
+    meant = f"did you mean {near!r}? " if near else ""
+    known = f"declared: {_some(names)}"
+    own = f"name yours: --project {near or names[0]}   or for good: tm config set project {near or names[0]}"
+    declare = f"an administrator declares it with a line under projects of cluster.yaml: `{project}: {{}}`"
+    unnamed = " (the job names no other)" if project == DEFAULT_PROJECT else ""
+    raise UsageError(f"there is no project {project!r} here{unnamed}; {meant}{known}", f"{own}   {declare}")
+
+
+def _either(names: Sequence[str]) -> str:
+    shown = names[:_NAMES_MAX]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return ", ".join(names[:_NAMES_MAX]) + more
 
 
 def _pools(rules: Cluster, nodes: Sequence[Node]) -> list[str]:
@@ -57,15 +103,13 @@ def _pools(rules: Cluster, nodes: Sequence[Node]) -> list[str]:
 
 def _no_such(what: str, name: str, names: Sequence[str]) -> UsageError:
     near = nearest(name, names)
-    known = f"did you mean {near!r}?" if near else f"known: {', '.join(names)}"
+    known = f"did you mean {near!r}?" if near else f"known: {_some(names)}"
     return UsageError(f"there is no {what} {name!r} here; {known}", _READ)
 
 
 def remarks(api: Runtime, spec: JobSpec) -> list[str]:
     """Notes on what has no effect, though the job may start (most of it may be misspelled), and on unused GPUs."""
-    found = _nowhere(api, spec, api.recorded.rules())
-    if found:
-        found = _nowhere(api, spec, present(api))  # the labels may have changed a moment ago
+    found = _nowhere(api, spec, current(api))
     unused = [*_unmailed(api, spec), *without_gpus(api.recorded.nodes(), spec), *without_resume_arguments(spec)]
     return [*_unconfigured(api, spec.project), *found, *unused]
 
@@ -97,9 +141,9 @@ def _nowhere(api: Runtime, spec: JobSpec, rules: Cluster) -> list[str]:
 
 
 def _unconfigured(api: Runtime, project: str) -> list[str]:
-    """A note if the cluster or server configuration names projects, and not this one: it may be misspelled."""
-    names = list(dict.fromkeys([*(one.name for one in api.recorded.rules().projects), *api.services.configuration.projects]))
-    if not names or project in (*names, "default"):
+    """A note if only server.toml names projects, and not this one: it may be misspelled."""
+    names = list(api.services.configuration.projects)
+    if not names or project in (*names, DEFAULT_PROJECT) or current(api).projects:
         return []
     near = nearest(project, names)
     others = ", ".join(names[:_TOLD_MAX]) + (", …" if len(names) > _TOLD_MAX else "")
@@ -108,17 +152,18 @@ def _unconfigured(api: Runtime, project: str) -> list[str]:
 
 
 def urgency(api: Runtime, project: str, user: str, reason: str | None) -> Urgency | None:
-    """The record of an urgent job: its owner and the reason. Raises: UsageError, ConflictError."""
+    """The record of an urgent job: its owner and the reason. Raises: UsageError, PermissionDeniedError."""
     if reason is None:
         return None
     if not reason.strip() or len(reason) > _REASON_MAX or not reason.isprintable():
         raise UsageError(f"urgent: expected a reason of up to {_REASON_MAX} printable characters", "--urgent --reason 'why'")
-    rules = present(api)
+    rules = current(api)
     if rules.may_call_urgent(project, user):
         return Urgency(user, redaction.prose(reason.strip()))
     may = rules.project(project).urgent
-    who = f"{', '.join(may)} may" if may else "nobody may (an administrator changes that: projects.NAME.urgent of cluster.yaml)"
-    raise ConflictError(f"{user} may not call a job of {project} urgent; {who}", _READ)
+    who = f"{_some(may)} may" if may else "nobody may (an administrator changes that: projects.NAME.urgent of cluster.yaml)"
+    hint = f"submit it without --urgent   {_READ}"
+    raise PermissionDeniedError(f"{user} may not call a job of {project} urgent; {who}", hint)
 
 
 def delayed_by(api: Runtime, seen: Snapshot, id: str) -> str:
@@ -135,70 +180,3 @@ def delayed_by(api: Runtime, seen: Snapshot, id: str) -> str:
             told.append(f"{other} is urgent ({job.urgent.by}: {job.urgent.reason})")
     more = f" and {len(told) - _TOLD_MAX} more" if len(told) > _TOLD_MAX else ""
     return f"; {', '.join(told[:_TOLD_MAX])}{more}" if told else ""
-
-
-def over(rules: Cluster, now_s: float) -> Iterator[str]:
-    """Warnings about maintenance windows that are past."""
-    for pool in rules.pools:
-        for window in pool.windows:
-            if window.turn(now_s) is None:
-                when = span_text((window.from_s, window.until_s, window.every_s))
-                yield f"pool {pool.name}: the maintenance of {when} (UTC) is past and has no effect"
-
-
-def unkept(rules: Cluster, nodes: Sequence[Node]) -> Iterator[str]:
-    """Warnings: what the present nodes cannot provide. Raises: UsageError for guarantees beyond all nodes."""
-    known = [node for node in nodes if node.state is not NodeState.GONE]
-    pooled = {rules.pool_of(node.name, node.pool).name for node in known}
-    for pool in rules.pools:
-        if pool.nodes and pool.name not in pooled:
-            yield f"pool {pool.name}: no node matches {', '.join(pool.nodes)} and is in no earlier pool"
-            continue
-        members = [node.name for node in known if rules.pool_of(node.name, node.pool).name == pool.name]
-        for pattern, _ in pool.node_labels:
-            if nodes and not any(matches((pattern,), name) for name in members):
-                yield f"pool {pool.name}: node_labels: none of its nodes matches {pattern}"
-    away = [node for node in nodes if node.state is not NodeState.UP]
-    here, whole = _capacity(node for node in nodes if node.state is NodeState.UP), _capacity(nodes)
-    for resource in dict.fromkeys(name for project in rules.projects for name, quota in project.quotas if not quota.guarantee):
-        if nodes and resource not in whole:
-            yield f"no node has any {resource}: a quota of it has no effect yet"
-    for resource, asked in _guaranteed(rules).items():
-        if asked <= here.get(resource, 0.0):
-            continue
-        has, more = here.get(resource, 0.0), whole.get(resource, 0.0) - here.get(resource, 0.0)
-        there = f"{asked:g} {resource} are guaranteed in total; the nodes have {has:g}"
-        if nodes and asked > whole.get(resource, 0.0):
-            besides = f" now, and with those that are away {has + more:g}" if away else ""
-            raise UsageError(f"{there}{besides}", "guarantee less, or add nodes first; tm nodes lists them")
-        yield f"{there} now ({len(away)} away, with {more:g} more)"
-
-
-def _capacity(nodes: Iterable[Node]) -> dict[str, float]:
-    found: dict[str, float] = {"gpus": 0.0, "cpus": 0.0}
-    for node in nodes:
-        found["cpus"] += node.cpus
-        found["gpus"] += len(node.devices)
-        for device in node.devices:
-            found[device.kind] = found.get(device.kind, 0.0) + 1
-    return found
-
-
-def _guaranteed(rules: Cluster) -> Mapping[str, float]:
-    """The total guarantee by resource. A project's guarantee counts once: it is part of its parent's."""
-    total: dict[str, float] = {}
-    for project in rules.projects:
-        for resource, quota in project.quotas:
-            if quota.guarantee and not any(_guarantees(above, resource) for above in _above(project, rules)):
-                total[resource] = total.get(resource, 0.0) + quota.guarantee
-    return total
-
-
-def _guarantees(project: Project, resource: str) -> bool:
-    return any(name == resource and quota.guarantee for name, quota in project.quotas)
-
-
-def _above(project: Project, rules: Cluster) -> Iterator[Project]:
-    while project.parent is not None:
-        project = rules.project(project.parent)
-        yield project

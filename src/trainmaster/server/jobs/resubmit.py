@@ -81,7 +81,7 @@ async def _make(request: Request, ref: str, relation: Relation, body: Mapping[st
         parent = (await run_in_threadpool(find, api, ref)).job
         if relation is Relation.REQUEUE:  # it replaces the original and keeps its owner; the others belong to the caller
             check_own(request, parent)
-        command = await run_in_threadpool(_command, api, parent, relation, body)
+        command = await run_in_threadpool(_command, api, parent, relation, body, runtime.user(request))
         reason = bodies.text(body, "urgent")
         urgent = await run_in_threadpool(urgency, api, command.spec.project, runtime.user(request), reason)
         command = replace(command, urgent=urgent, member=runtime.user(request))
@@ -102,14 +102,14 @@ async def _made_before(api: runtime.Runtime, parent: Job, id: str, relation: Rel
     return Acknowledgement({"id": id, "notes": [], "lineage": resources.lineage_view(job.lineage), **told}, 201)
 
 
-def _command(api: runtime.Runtime, parent: Job, relation: Relation, body: Mapping[str, Any]) -> SubmitJob:
-    """Raises: SpecError, ImpossibleError, UsageError, ConflictError, NotFoundError."""
+def _command(api: runtime.Runtime, parent: Job, relation: Relation, body: Mapping[str, Any], user: str) -> SubmitJob:
+    """Raises: SpecError, ImpossibleError, UsageError, ConflictError, NotFoundError, PermissionDeniedError."""
     if relation is Relation.REQUEUE and not parent.state.ended:
         onward = f"   or go on from its checkpoint: tm rerun --continue {parent.id}" if parent.good_checkpoints else ""
         hint = f"end it first: tm cancel {parent.id}{onward}"
         raise ConflictError(f"{parent.id} is {parent.state.value}; only a job that has ended is run again", hint)
     spec = _spec(parent, body)
-    check_spec(api, spec)
+    check_spec(api, spec, user)
     own_code = body.get("code") is not None
     origin = plain(Origin, body.get("origin") if own_code else {**asdict(parent.origin), **_object(body, "origin")}, "origin")
     if not own_code and origin.reads_params is False and not _same_program(spec, parent.spec):

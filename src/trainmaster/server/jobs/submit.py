@@ -23,7 +23,7 @@ from trainmaster.scheduling.model.jobs import kind_of, owner_of
 from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import digest, idempotency_key, request_digest
 from trainmaster.server.http.parameters import JOBS_MAX, LONG_MAX
-from trainmaster.server.jobs.admission import obeyed, remarks, urgency
+from trainmaster.server.jobs.admission import check_rules, current, remarks, urgency
 from trainmaster.server.jobs.data_versions import data_versions
 from trainmaster.server.jobs.start_waits import conditions
 from trainmaster.server.record.provenance import check_diff
@@ -176,13 +176,13 @@ def _made(api: runtime.Runtime, body: Mapping[str, Any], key: str, user: str) ->
 def row_of(api: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, known: set[str] | None = None) -> NewRow:
     """The inbox row of a job that `user` submits. `known`: blobs already found in the store, for a batch.
 
-    Raises: SpecError, ImpossibleError, UsageError, ConflictError.
+    Raises: SpecError, ImpossibleError, UsageError, ConflictError, PermissionDeniedError.
     """
     mapping = body.get("spec")
     if not isinstance(mapping, dict):
         raise UsageError("spec must be an object as in a spec file", "`tm schema` prints what may be in it")
     spec = from_mapping(mapping)
-    check_spec(api, spec)
+    check_spec(api, spec, user)
     urgent = urgency(api, spec.project, user, bodies.text(body, "urgent"))
     origin, code = plain(Origin, body.get("origin"), "origin"), plain(CodeCopy, body.get("code"), "code")
     check_code(api, origin, code, known)
@@ -192,10 +192,12 @@ def row_of(api: runtime.Runtime, body: Mapping[str, Any], key: str, user: str, k
     return NewRow(key, command, time.time(), spec.experiment)
 
 
-def check_spec(api: runtime.Runtime, spec: JobSpec) -> None:
-    """Raises: UsageError for a missing tag that the project requires, an unknown class or pool; ImpossibleError."""
+def check_spec(api: runtime.Runtime, spec: JobSpec, user: str) -> None:
+    """Raises: UsageError for a missing tag that the project requires, an unknown project, class or pool; PermissionDeniedError
+    for a class that `user` may not use there; ImpossibleError.
+    """
+    rules, nodes = check_rules(api, spec, user), api.recorded.nodes()
     check_tags(api, spec)
-    rules, nodes = obeyed(api, spec), api.recorded.nodes()
     lacking = never(asks(spec), grouped(sites_of(nodes, rules, time.time()))) if nodes else None
     if lacking is not None:
         raise ImpossibleError(f"the job {lacking}", "ask for less; `tm nodes` lists what there is")
@@ -222,13 +224,10 @@ def notes(api: runtime.Runtime, row: NewRow) -> list[str]:
 
 
 def ruled_out(api: runtime.Runtime, row: NewRow) -> str | None:
-    """Why a job can never start under the present configuration; None if it can.
-
-    It uses the configuration that control has processed. Reading later changes would take longer than the submit itself.
-    """
+    """Why a job can never start under the present configuration; None if it can."""
     assert isinstance(row.command, SubmitJob)
     spec, nodes = row.command.spec, api.recorded.nodes()
-    rules = obeyed(api, spec)
+    rules = current(api)
     owner = owner_of(rules, (spec.project, row.command.member, spec.work), spec.priority)
     kind = kind_of(choices(spec) or asks(spec)[0], owner, spec.time_limit_s)
     return Forbidden(rules, sites_of(nodes, rules, time.time())).why(kind) if nodes else None

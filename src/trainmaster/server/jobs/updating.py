@@ -21,7 +21,7 @@ from trainmaster.server.http import bodies
 from trainmaster.server.http.idempotency import idempotency_key
 from trainmaster.server.http.parameters import Ref
 from trainmaster.server.http.permissions import check_own
-from trainmaster.server.jobs.admission import obeyed
+from trainmaster.server.jobs.admission import check_class, current
 from trainmaster.server.jobs.holding import state_text
 from trainmaster.server.jobs.submit import check_tags
 from trainmaster.server.runtime import runtime
@@ -46,7 +46,7 @@ async def update(request: Request, ref: Ref) -> bodies.Json:
         raise UsageError("the request changes nothing", f"give one of {', '.join(sorted(_ASKED))}")
     _check_state(job, body)
     hold = bodies.text(body, "hold")
-    spec = await run_in_threadpool(_changed, api, job, body)
+    spec = await run_in_threadpool(_changed, api, job, body, user)
     commands: list[Command] = [_command(job.id, user, spec, body)] if body.keys() - {"hold"} else []
     commands += [] if hold is None else [HoldJob(job.id, user, hold)]
     key = f"{job.id}:{user}:{idempotency_key(request)}"
@@ -66,8 +66,11 @@ def _check_state(job: Job, body: Mapping[str, Any]) -> None:
         raise ConflictError(f"{state_text(job)}; only a waiting job can be held")
 
 
-def _changed(api: runtime.Runtime, job: Job, body: Mapping[str, Any]) -> JobSpec:
-    """The spec as it will be. Raises: SpecError, UsageError, NotFoundError (a tag), ConflictError (a limit that is over)."""
+def _changed(api: runtime.Runtime, job: Job, body: Mapping[str, Any], user: str) -> JobSpec:
+    """The spec as it will be.
+
+    Raises: SpecError, UsageError, PermissionDeniedError (a class), NotFoundError (a tag), ConflictError (a limit that is over).
+    """
     tags = body.get("tags", {})
     if not isinstance(tags, dict):
         raise UsageError("tags must be an object", 'such as {"owner": "team-a"}; null removes a tag')
@@ -84,7 +87,7 @@ def _changed(api: runtime.Runtime, job: Job, body: Mapping[str, Any]) -> JobSpec
     spec = replace(spec, tags={name: value for name, value in spec.tags.items() if name not in removed})
     spec = replace(spec, time_limit_s=None) if unlimited else spec
     if "class" in body:
-        obeyed(api, spec)
+        check_class(current(api), spec, user)
     if removed:
         check_tags(api, spec)
     if "time_limit" in body:

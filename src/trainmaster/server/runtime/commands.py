@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from trainmaster.model.commands import AgentReport, SubmitJob
+from trainmaster.model.commands import AgentReport, ConfigureCluster, SubmitJob
 from trainmaster.ports.store import InboxRow, NewRow
 from trainmaster.server.runtime.event_followers import ControlWaker, Notifier
 from trainmaster.server.runtime.group_commit import GroupWriter
@@ -20,6 +20,8 @@ class Commands:
         self._waker = ControlWaker(services.home.socket("control.wake"))
         self._writer: GroupWriter[NewRow, str] = GroupWriter(services.inbox.accept, self._waker.wake)
         self._pending = PendingCommands(services.inbox, services.events)
+        self.configurations = 1  # of the cluster that were accepted; the first: before this process
+        self.configurations_taken_up = 0  # of these, known to be recorded by control
 
     def keep_ahead(self) -> None:
         """After a restore from an older copy, make sure the inbox gives out no number twice."""
@@ -33,6 +35,7 @@ class Commands:
     async def accept(self, rows: Sequence[NewRow]) -> list[str]:
         """Store commands durably in the inbox; returns the job id of each. Raises: DiskFullError."""
         ids = await self._writer.put(rows)
+        self.configurations += sum(isinstance(row.command, ConfigureCluster) for row in rows)
         for row, job in zip(rows, ids, strict=True):
             if not isinstance(row.command, AgentReport | SubmitJob):
                 self._notifier.notify(job)

@@ -77,6 +77,10 @@ class RecordCache:
             self._rules = (now_s, self._events.rules())
         return self._rules[1]
 
+    def forget_rules(self) -> None:
+        """Drop the configuration from the cache: control has just taken up another."""
+        self._rules = None
+
     def ended(self) -> Ended:
         """The ended jobs that are remembered, as of now. Linear in the jobs that ended since the last call."""
         return self._ended.now()

@@ -7,7 +7,7 @@ import yaml
 
 from trainmaster.model.cluster import CLASSES, DEFAULT_POLICY, UNBOUNDED, Cluster, Pool, Project, Quota, Weights, Work
 from trainmaster.spec.cluster.windows import span_text
-from trainmaster.spec.mapping import duration_text
+from trainmaster.spec.mapping import duration_value
 from trainmaster.spec.yaml.scalars import scalar
 
 _EVERY = ["*"]
@@ -78,7 +78,7 @@ def _flat(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]
         elif isinstance(item, Mapping):
             yield path, "as by default"
         else:
-            yield path, ", ".join(_window(one) for one in item) if isinstance(item, list) else f"{item}"
+            yield path, (", ".join(_window(one) for one in item) or "none") if isinstance(item, list) else f"{item}"
 
 
 def _window(item: object) -> str:
@@ -101,7 +101,7 @@ def _pool(pool: Pool) -> dict[str, Any]:
     windows: list[Any] = []
     for window in pool.windows:
         when, nodes = span_text((window.from_s, window.until_s, window.every_s)), list(window.nodes)
-        more = _said({"nodes": None if nodes == _EVERY else nodes, "reason": window.reason or None})
+        more = {**({} if nodes == _EVERY else {"nodes": nodes}), **({"reason": window.reason} if window.reason else {})}
         windows.append({"when": when, **more} if more else when)
     nodes = list(pool.nodes)
     fields = {
@@ -152,12 +152,13 @@ def _work(work: Work, known: Work) -> dict[str, Any]:
         {"gpus": _plain(work.express_gpus) or None, "limit": _span(work.express_limit_s) if work.express_gpus else None}
     )
     said = {name: now for name, (now, was) in fields.items() if now not in (was, None)}
-    return {**said, **({"express": express} if express else {})}
+    may = {name: list(names) for name in ("projects", "members") if (names := getattr(work.access, name)) is not None}
+    return {**said, **({"express": express} if express else {}), **may}
 
 
 def _span(seconds: float | None) -> Any:
     """A duration as in the file; 0 is a number."""
-    return None if seconds is None else duration_text(seconds) if seconds else 0
+    return None if seconds is None else duration_value(seconds) if seconds else 0
 
 
 def _plain(number: float) -> int | float:

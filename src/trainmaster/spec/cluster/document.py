@@ -11,11 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainmaster.errors import UsageError
+from trainmaster.errors import SpecError, UsageError
 from trainmaster.model.cluster import (
     CLASSES,
     DEFAULT_POLICY,
     UNBOUNDED,
+    Access,
     Cluster,
     Labels,
     Pool,
@@ -54,7 +55,7 @@ _OF_JOBS = ("project", "class")  # fields of a job that resemble fields of a clu
 
 def load_file(path: Path) -> Cluster:
     """Read a configuration file. Raises: SpecError, UsageError (unreadable, or empty, which is probably a mistake)."""
-    document = parse(read(path), str(path))
+    document = _parsed(read(path), str(path))
     if document.value is None and not document.faults:
         raise UsageError(f"{path}: the file is empty", "for a configuration with all defaults, write {}")
     return _load(document.value, document)
@@ -71,8 +72,17 @@ def read(path: Path) -> bytes:
 
 def load_bytes(data: bytes, file: str) -> Cluster:
     """Read a configuration from bytes; `file` is its name in errors. Raises: SpecError."""
-    document = parse(data, file)
+    document = _parsed(data, file)
     return _load(document.value, document)
+
+
+def _parsed(data: bytes, file: str) -> Document:
+    """Raises: SpecError if it is not YAML."""
+    try:
+        return parse(data, file)
+    except SpecError as error:
+        error.hint = _HINT
+        raise
 
 
 def from_mapping(mapping: object) -> Cluster:
@@ -215,4 +225,8 @@ def _work(known: Work, given: WorkFields) -> Work:
     changes: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     if given.preemptible is False and given.time_slice is None:
             changes["slice_s"] = None  # the default class's time slice has no meaning here
-    return replace(known, **changes)
+    return replace(known, access=Access(_names(given.projects), _names(given.members)), **changes)
+
+
+def _names(given: list[str] | None) -> tuple[str, ...] | None:
+    return None if given is None else tuple(given)

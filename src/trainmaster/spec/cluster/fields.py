@@ -106,11 +106,19 @@ def _many(value: object) -> object:
     return [value] if isinstance(value, str | dict) else value
 
 
-def _who(value: object) -> object:
-    """Like `_many`, but reject a single word such as `all`, which is probably not a user's name."""
-    if isinstance(value, bool) or (isinstance(value, str) and value.lower() in _EVERYBODY):
-        raise refusal("users' names: ['*'] is every member, [] no one, [ann, bob] these two", value)
-    return _many(value)
+def _named(expected: str) -> BeforeValidator:
+    """Like `_many`, but reject nothing, which would be everybody, and a word such as `all`, which is probably no name."""
+
+    def read(value: object) -> object:
+        if value is None or isinstance(value, bool) or (isinstance(value, str) and value.lower() in _EVERYBODY):
+            raise refusal(expected, value)
+        return _many(value)
+
+    return BeforeValidator(read, json_schema_input_type=str | list[str])
+
+
+def _project_or_all(value: object) -> str:
+    return "*" if value == "*" else values.name(value)
 
 
 def _weighted(value: object) -> object:
@@ -134,8 +142,13 @@ Labels = dict[LabelName, Label]
 Weight = Annotated[float, PlainValidator(_weight), WithJsonSchema({"type": "number", "minimum": 1e-6, "maximum": AMOUNT_MAX})]
 Member = Annotated[str, AfterValidator(_word("a user's name"))]
 Members = Annotated[dict[Member, Weight], BeforeValidator(_weighted, json_schema_input_type=dict[str, float] | list[str])]
-UrgentMember = Annotated[str, PlainValidator(_word("a user's name, or '*' for every member")), _STRING]
-UrgentMembers = Annotated[list[UrgentMember], BeforeValidator(_who, json_schema_input_type=str | list[str])]
+OneMember = Annotated[str, PlainValidator(_word("a user's name, or '*' for every member")), _STRING]
+OneProject = Annotated[str, PlainValidator(_project_or_all), _STRING]
+_MEMBERS = "users' names: ['*'] is every member, [] no one, [ann, bob] these two"
+_PROJECTS = "projects' names: ['*'] is every project, [] none, [vision, speech] these two"
+UrgentMembers = Annotated[list[OneMember], _named(_MEMBERS)]
+ClassMembers = Annotated[list[OneMember] | None, _named(_MEMBERS)]
+ClassProjects = Annotated[list[OneProject] | None, _named(_PROJECTS)]
 Amount = Annotated[float | None, PlainValidator(_amount), _AMOUNT_SCHEMA]
 Factor = Annotated[
     float, PlainValidator(_factor), WithJsonSchema({"type": "number", "minimum": -AMOUNT_MAX, "maximum": AMOUNT_MAX})
@@ -271,6 +284,14 @@ class WorkFields(_Section):
         default_factory=ExpressFields.model_construct,
         description="GPUs reserved for short, small jobs.",
         examples=[{"gpus": 2, "limit": "20m"}],
+    )
+    projects: ClassProjects = Field(
+        default=None,
+        description="Projects whose jobs may use it, with the projects inside these; default: all.",
+        examples=[["vision", "speech"]],
+    )
+    members: ClassMembers = Field(
+        default=None, description="Members that may use it, in these projects; default: all.", examples=[["ann"]]
     )
 
 

@@ -1,6 +1,6 @@
 """Explains a cluster configuration as text. The text is derived from the configuration and the policies themselves."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from trainmaster.model.cluster import DAY_S, UNBOUNDED, Cluster, Pool, Project, Quota, Weights, Work
@@ -9,6 +9,9 @@ from trainmaster.scheduling.policies.known import chosen
 from trainmaster.scheduling.policies.policy import Policy, one_for_everybody
 from trainmaster.spec.cluster.windows import span_text
 
+_NONE_DECLARED = "none are declared: a job may name any; there are no quotas, and nobody may call a job urgent"
+_LISTED_MAX = 20  # names in a sentence
+Inside = Mapping[str | None, tuple[int, float]]
 _UNITS = ((DAY_S, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
@@ -24,12 +27,15 @@ def explain(rules: Cluster, now_s: float) -> list[Paragraph]:
     orders = [(_where(pools), policy) for pools, policy in chosen(rules).parts] or [("order", chosen(rules))]
     found = [Paragraph(where, tuple(_order(policy, rules))) for where, policy in orders]
     found += [Paragraph(f"pool {pool.name}", tuple(_pool(pool, rules, now_s))) for pool in rules.pools]
-    found += [Paragraph(f"project {project.name}", tuple(_project(project, rules))) for project in rules.projects]
+    inside = _inside(rules)
+    found += [Paragraph(f"project {project.name}", tuple(_project(project, inside))) for project in rules.projects]
     if not rules.projects:
-        found.append(Paragraph("projects", ("none are defined: there are no quotas, and nobody may call a job urgent",)))
+        found.append(Paragraph("projects", (_NONE_DECLARED,)))
+    else:
+        found.append(Paragraph("other projects", ("are not declared, and their jobs are refused",)))
     classes = sorted(rules.classes, key=lambda work: (-work.priority, work.name))
     stops = any(policy.preempt is not None for _, policy in orders)
-    found += [Paragraph(f"class {work.name}", tuple(_class(work, stops))) for work in classes]
+    found += [Paragraph(f"class {work.name}", tuple(_class(work, inside, stops))) for work in classes]
     return found
 
 
@@ -96,11 +102,18 @@ def _pool(pool: Pool, rules: Cluster, now_s: float) -> Iterator[str]:
         yield f"maintenance {when} UTC for {long}{nodes}{why}: {means}"
 
 
-def _project(project: Project, rules: Cluster) -> Iterator[str]:
-    siblings = [other for other in rules.projects if other.parent == project.parent]
+def _inside(rules: Cluster) -> Inside:
+    """How many projects are inside each project, or inside none, and their weights together."""
+    found: dict[str | None, list[float]] = {}
+    for project in rules.projects:
+        found.setdefault(project.parent, []).append(project.weight)
+    return {parent: (len(weights), sum(weights)) for parent, weights in found.items()}
+
+
+def _project(project: Project, inside: Inside) -> Iterator[str]:
+    siblings, all_of = inside[project.parent]
     within = f" of {project.parent}" if project.parent is not None else ""
-    if len(siblings) > 1:
-        all_of = sum(other.weight for other in siblings)
+    if siblings > 1:
         yield f"its share{within} is {project.weight:g} of {all_of:g} while all projects have jobs"
     elif project.parent is not None:
         yield f"is part of {project.parent}"
@@ -137,10 +150,12 @@ def _who_may(project: Project) -> str:
 
 
 def _listed(names: tuple[str, ...]) -> str:
+    if len(names) > _LISTED_MAX:
+        return f"{', '.join(names[:_LISTED_MAX])} and {len(names) - _LISTED_MAX} more"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _class(work: Work, stops: bool) -> Iterator[str]:
+def _class(work: Work, inside: Inside, stops: bool) -> Iterator[str]:
     """`stops`: whether the policy preempts jobs at all."""
     yield f"priority {work.priority:+d}"
     if stops or not work.preemptible:
@@ -155,9 +170,25 @@ def _class(work: Work, stops: bool) -> Iterator[str]:
         yield f"should {', '.join(said)}"
     if stops and work.slice_s is not None:
         yield f"its jobs may be preempted by jobs of the same class after {span(work.slice_s)}"
+    only = who_may_use(work, inside)
+    if only:
+        yield only
     if work.express_gpus:
         small = f"up to {work.express_gpus:g} GPUs with a time limit of {span(work.express_limit_s)} at most"
         yield f"{work.express_gpus:g} GPUs are reserved for its jobs of {small}"
+
+
+def who_may_use(work: Work, parents: Collection[str | None]) -> str:
+    """Who may use a class, as a sentence; empty if everybody may. `parents`: projects that have others inside."""
+    given = (work.access.members, work.access.projects)
+    members, projects = (None if names is not None and "*" in names else names for names in given)
+    if members == () or projects == ():
+        return "nobody may use it"
+    within = "" if projects is None else f"project{'s' * (len(projects) > 1)} {_listed(projects)}"
+    within += " and what is inside" if projects and any(name in parents for name in projects) else ""
+    if members is None:
+        return f"only jobs of {within} may use it" if within else ""
+    return f"only {_listed(members)} may use it" + (f", in {within}" if within else "")
 
 
 def span(seconds: float) -> str:

@@ -27,6 +27,8 @@ def span(value: object) -> Span:
     if not slash:
         raise refusal(_EXPECTED, value, f"{written}/4h" if _ONCE.match(written) or _AGAIN.match(written) else None)
     length_s = duration_s(length)
+    if length_s != int(length_s):
+        raise refusal(_EXPECTED, value, message=f"{length} is no whole number of seconds; expected {_EXPECTED}")
     once, again = _ONCE.match(beginning.strip()), _AGAIN.match(beginning.strip())
     if once is not None:
         from_s = _moment(f"{once['day']}T{once['clock']:0>5}{_zone(once['offset'])}", value)
@@ -46,7 +48,7 @@ def span_text(found: Span) -> str:
     from_s, until_s, every_s = found
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=from_s)
     clock = at.strftime("%H:%M:%S").removesuffix(":00")
-    day = at.strftime("%Y-%m-%dT") if not every_s else "daily " if every_s == DAY_S else f"{at.strftime('%a')} "
+    day = f"{at.year:04}-{at.strftime('%m-%dT')}" if not every_s else "daily " if every_s == DAY_S else f"{at.strftime('%a')} "
     return f"{day}{clock}/{duration_text(until_s - from_s)}"
 
 

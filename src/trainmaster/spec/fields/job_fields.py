@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from trainmaster.model.spec import DEFAULT_PROJECT
 from trainmaster.spec.fields import values
 from trainmaster.spec.fields.field_types import (
     ITEMS_MAX,
@@ -293,7 +294,7 @@ class JobFields(_Section):
     """A training job. Every field is optional, except `command` or `python`."""
 
     name: DefaultName = Field(default=None, description="Default: the script's name.", examples=["digits-ddp"])
-    project: Name = Field(default="default", description="The project of the job.", examples=["vision"])
+    project: Name = Field(default=DEFAULT_PROJECT, description="The project of the job.", examples=["vision"])
     experiment: DefaultName = Field(default=None, description="A collection of jobs; default: the name.", examples=["digits"])
     work: Name = Field(
         default="training",

@@ -20,10 +20,9 @@ SIZE_MAX_BYTES = 1024 * 1024
 _DEPTH_MAX = 30
 _NODES_MAX = 50_000  # in the file, and again after aliases are expanded
 _FAULTS_MAX = 1000  # collected; far more than are shown
-_NAME_SHOWN = 60  # characters of a name in a path
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TAG = "tag:yaml.org,2002:"
-_NAME_SHOWN = 80  # characters of a tag or an anchor in a message
+_NAME_SHOWN = 80  # characters of a name, a tag or an anchor in a message
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _MEANT = {  # message of the parser -> the usual cause
@@ -275,6 +274,12 @@ def dotted(path: Path) -> str:
     """A path as text: `resources.gpus`, `artifacts[1]`."""
     text = ""
     for part in path:
-        name = f"[{part}]" if isinstance(part, int) else part if len(part) <= _NAME_SHOWN else part[:_NAME_SHOWN] + "…"
+        name = f"[{part}]" if isinstance(part, int) else _shown(part)
         text += name if isinstance(part, int) or not text else f".{name}"
     return text
+
+
+def _shown(name: str) -> str:
+    """A name in a message: cut off, and without characters that cannot be seen."""
+    short = name if len(name) <= _NAME_SHOWN else name[:_NAME_SHOWN] + "…"
+    return short if short.isprintable() else repr(short)[1:-1]
