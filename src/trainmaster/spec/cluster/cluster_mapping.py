@@ -23,7 +23,7 @@ def to_mapping(cluster: Cluster) -> dict[str, Any]:
             "pools": pools,
             "projects": {project.name: _project(project) for project in cluster.projects},
             "classes": {name: given for name, given in classes.items() if given or name not in known},
-            "fair_share": _unless({"half_life": _span(cluster.half_life_s)}, {"half_life": _span(default.half_life_s)}),
+            "fair_share": _unless(_shares(cluster), _shares(default)),
             "multifactor": _unless(_weights(cluster.weights), _weights(default.weights)),
             "preemption": _unless({"min_run": _span(cluster.min_run_s)}, {"min_run": _span(default.min_run_s)}),
             "currency": None if cluster.currency == default.currency else cluster.currency,
@@ -129,6 +129,10 @@ def _project(project: Project) -> dict[str, Any]:
     )
 
 
+def _shares(cluster: Cluster) -> dict[str, Any]:
+    return {"half_life": _span(cluster.half_life_s), "cpu_weight": _plain(cluster.cpu_weight)}
+
+
 def _weights(weights: Weights) -> dict[str, Any]:
     numbers = {name: _plain(getattr(weights, name)) for name in ("priority", "age", "fair_share", "size")}
     return {"class": _plain(weights.workload_class), **numbers, "age_max": _span(weights.age_max_s)}
@@ -144,6 +148,7 @@ def _work(work: Work, known: Work) -> dict[str, Any]:
         "priority": (work.priority, known.priority),
         "preemptible": (work.preemptible, known.preemptible),
         "wait_target": (_span(work.wait_target_s), _span(known.wait_target_s)),
+        "wait_max": (_span(work.wait_max_s), _span(known.wait_max_s)),
         "completion_target": (_span(work.completion_target_s), _span(known.completion_target_s)),
         "recovery_target": (_span(work.recovery_target_s), _span(known.recovery_target_s)),
         "time_slice": (_span(work.slice_s), _span(known.slice_s)),

@@ -167,6 +167,7 @@ def _complete(fields: ClusterFields) -> Cluster:
         fields.preemption.min_run,
         fields.currency,
         _weights(fields.multifactor),
+        default.cpu_weight if fields.fair_share.cpu_weight is None else fields.fair_share.cpu_weight,
     )
 
 
@@ -216,6 +217,7 @@ def _work(known: Work, given: WorkFields) -> Work:
         "priority": given.priority,
         "preemptible": given.preemptible,
         "wait_target_s": given.wait_target,
+        "wait_max_s": given.wait_max,
         "completion_target_s": given.completion_target,
         "recovery_target_s": given.recovery_target,
         "slice_s": given.time_slice,

@@ -271,6 +271,11 @@ class WorkFields(_Section):
     priority: Priority = Field(default=None, description="Added to the job's own, which is -100 to 100.", examples=[2000])
     preemptible: Truth | None = Field(default=None, description="Whether its jobs may be preempted.", examples=[True])
     wait_target: Duration = Field(default=None, description="Target for the waiting time.", examples=["1m"])
+    wait_max: Duration = Field(
+        default=None,
+        description="After this time in the queue its jobs go before all others, whatever their class; default: 23 days.",
+        examples=["3d"],
+    )
     completion_target: Duration = Field(
         default=None, description="Target for the time until completion, waiting included.", examples=["8h"]
     )
@@ -299,6 +304,11 @@ class FairShareFields(_Section):
     """How fair share counts past usage."""
 
     half_life: Duration = Field(default=_DEFAULT.half_life_s, description="When usage counts half.", examples=["7d"])
+    cpu_weight: Amount = Field(
+        default=_DEFAULT.cpu_weight,
+        description="What a CPU of a job without GPUs counts in shares and in `tm usage`, beside a GPU.",
+        examples=[0.1],
+    )
 
 
 class MultifactorFields(_Section):
@@ -321,7 +331,7 @@ class PreemptionFields(_Section):
 
     min_run: SpanOrZero = Field(
         default=_DEFAULT.min_run_s,
-        description="No job is preempted before it has run this long, twice as long after each preemption (up to 64 times).",
+        description="No job is preempted before it has run this long, twice as long after each preemption.",
         examples=["5m"],
     )
 

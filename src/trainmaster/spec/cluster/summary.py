@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from trainmaster.model.cluster import DAY_S, UNBOUNDED, Cluster, Pool, Project, Quota, Weights, Work
+from trainmaster.model.cluster import DAY_S, UNBOUNDED, WAIT_MAX_S, Cluster, Pool, Project, Quota, Weights, Work
 from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.policies.known import chosen
 from trainmaster.scheduling.policies.policy import Policy, one_for_everybody
@@ -48,6 +48,7 @@ def _order(policy: Policy, rules: Cluster) -> Iterator[str]:
     if policy.terms is not None:
         yield from _weighted(rules.weights)
     yield "a job's priority is the sum of its class's and its own"
+    yield f"after {span(WAIT_MAX_S)} in the queue a job goes before all others, unless its class says otherwise"
     depth = policy.depth(Snapshot(0.0, (), {}, {}))
     if not depth and policy.depth is not one_for_everybody:
         yield "jobs that fit start; nothing is reserved for jobs ahead that do not fit"
@@ -62,6 +63,7 @@ def _order(policy: Policy, rules: Cluster) -> Iterator[str]:
         yield f"but not before having run {span(rules.min_run_s)}" if rules.min_run_s else "at any time"
     if policy.shares:
         yield f"past usage counts half after {span(rules.half_life_s)}"
+        yield f"a CPU of a job without GPUs counts as {rules.cpu_weight:g} GPUs"
 
 
 def _weighted(weights: Weights) -> Iterator[str]:
@@ -170,6 +172,8 @@ def _class(work: Work, inside: Inside, stops: bool) -> Iterator[str]:
         yield f"should {', '.join(said)}"
     if stops and work.slice_s is not None:
         yield f"its jobs may be preempted by jobs of the same class after {span(work.slice_s)}"
+    if work.wait_max_s != WAIT_MAX_S:
+        yield f"after {span(work.wait_max_s)} in the queue its jobs go before all others"
     only = who_may_use(work, inside)
     if only:
         yield only
