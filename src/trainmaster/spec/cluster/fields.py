@@ -300,7 +300,7 @@ class PreemptionFields(_Section):
 
     min_run: SpanOrZero = Field(
         default=_DEFAULT.min_run_s,
-        description="No job is preempted before it has run this long, twice as long after each preemption (up to 64 times).",
+        description="No job is preempted before it has run this long, twice as long after each preemption.",
         examples=["5m"],
     )
 
