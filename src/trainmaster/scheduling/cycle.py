@@ -33,7 +33,7 @@ def cycle(snapshot: Snapshot, policy: Policy, state: ClusterState | None = None)
 
     def worth(task: Task, line: Line) -> bool:  # fit: it may start, now or once others have made way
         may = fitting.may(task, line, holds_s)
-        return may or (preempt is not None and preempt.may_help(decision.stage, task, line.request))
+        return may or (preempt is not None and preempt.may_help(decision.stage, task, line))
 
     queue = turns(policy, decision.view, state.queue, snapshot.now_s)  # order
 

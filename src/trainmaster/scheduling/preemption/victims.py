@@ -31,6 +31,7 @@ from trainmaster.scheduling.state.figures import (
     waiting,
 )
 from trainmaster.scheduling.state.order import Ranking, by_keys
+from trainmaster.scheduling.state.queue import Line
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
 EVICTIONS_MAX = 16  # each eviction doubles the time that a job runs undisturbed afterwards, so many times at most
@@ -39,8 +40,8 @@ EVICTIONS_MAX = 16  # each eviction doubles the time that a job runs undisturbed
 class Preempt(Protocol):
     """Who makes way for whom, under a policy."""
 
-    def may_help(self, stage: "Stage", task: Task, request: int) -> bool:
-        """Whether a job may fit once others have made way; `request`: the row of what it asks for. False is certain."""
+    def may_help(self, stage: "Stage", task: Task, line: Line) -> bool:
+        """Whether a job, which waits in this line, may fit once others have made way. False is certain."""
 
     def candidates(self, stage: "Stage", task: Task) -> Sequence[Run]:
         """Live attempts that may be stopped for it, the first to go first."""
@@ -209,24 +210,21 @@ class Overtaking(NamedTuple):
     may: May
     order: Ranking
 
-    def may_help(self, stage: Stage, task: Task, request: int) -> bool:
+    def may_help(self, stage: Stage, task: Task, line: Line) -> bool:
         """As in `Preempt`."""
-        behind, count = self._behind(stage, task)
-        return count > 0 and behind.gpus[count] >= task.kind.ask.gpu_milli and stage.relieves(_ALL, request)
+        behind = stage.behind(self.may, self.order)
+        count = behind.counts[line.at]
+        return count > 0 and behind.gpus[count] >= task.kind.ask.gpu_milli and stage.relieves(_ALL, line.request)
 
     def candidates(self, stage: Stage, task: Task) -> Sequence[Run]:
         """As in `Preempt`."""
-        count = self._behind(stage, task)[1]
+        # Whichever of its choices is tried, it has one place in the order.
+        count = stage.behind(self.may, self.order).counts[stage.state.queue.lines[task.id].at]
         return stage.groups[_ALL][:count]
 
     def in_vain(self, stage: Stage, task: Task) -> None:
         """As in `Preempt`."""
         stage.in_vain(_ALL)
-
-    def _behind(self, stage: Stage, task: Task) -> tuple[_Behind, int]:
-        """All, and how many of them are behind it. Whichever of its choices is tried, it has one place in the order."""
-        found = stage.behind(self.may, self.order)
-        return found, found.counts[stage.state.queue.lines[task.id].at]
 
 
 class ByRight:
@@ -237,10 +235,10 @@ class ByRight:
     urgent goes before all of it.
     """
 
-    def may_help(self, stage: Stage, task: Task, request: int) -> bool:
+    def may_help(self, stage: Stage, task: Task, line: Line) -> bool:
         """As in `Preempt`."""
         group = self._group(stage, task)
-        return group is not None and bool(self._of(stage, task, group)) and stage.relieves(group, request)
+        return group is not None and bool(self._of(stage, task, group)) and stage.relieves(group, line.request)
 
     def candidates(self, stage: Stage, task: Task) -> Sequence[Run]:
         """As in `Preempt`."""
