@@ -48,10 +48,16 @@ class Parts:
                 waiting |= {id: self._waiting[id] for id in hopeless if id in self._waiting}  # it says that they never can
             promised = {id: grant for id, grant in snapshot.promised.items() if id in waiting}
             self._seen = tuple(waiting.values())
-            yield (
-                snapshot._replace(sites=sites, waiting=waiting, running=dict(self._running), promised=promised),
-                policy,
-            )
+            running = {**self._running, **self._promised_elsewhere(waiting)}
+            yield snapshot._replace(sites=sites, waiting=waiting, running=running, promised=promised), policy
+
+    def _promised_elsewhere(self, waiting: Mapping[str, Task]) -> Mapping[str, Run]:
+        """Jobs to which nodes of other pools are promised: they count as held, and nobody takes them back."""
+        snapshot = self._snapshot
+        broken = {id for plan in self._plans for id in plan.broken}
+        coming = {id: grant for id, grant in snapshot.promised.items() if id in snapshot.waiting}
+        others = (id for id in coming if id not in waiting and id not in self._running and id not in broken)
+        return {id: Run(snapshot.waiting[id], coming[id], snapshot.now_s, stopping=True) for id in others}
 
     def took(self, plan: Plan) -> None:
         """What one policy decided: whom it starts need not be tried elsewhere, and what they take counts as held."""
@@ -105,4 +111,4 @@ class Parts:
 
 
 def _elsewhere(site: Site) -> Site:
-    return site._replace(open=False, why=GONE)
+    return site._replace(open=False, why=GONE, elsewhere=site.open)

@@ -57,14 +57,15 @@ class Guarantees:
         """What is guaranteed to projects that are not in `line`, whatever they have."""
         return self._of_others(self._pledged.get(resource, {}), line)
 
-    def set_aside(self, space: Space, line: Sequence[Project]) -> Mapping[str, Kept]:
-        """By resource what is kept now for projects that are not in `line`."""
+    def set_aside(self, space: Space, line: Sequence[Project], elsewhere: Sequence[int]) -> Mapping[str, Kept]:
+        """By resource what is kept now for projects that are not in `line`. Nodes that are `elsewhere` can give of it, too."""
         found: dict[str, Kept] = {}
         for resource, owing in self._owing.items():
             owed = self.to_others(resource, line) // WHOLE if owing else 0
             if owed > 0:
                 units = self._units.setdefault(resource, _Units(space.cells, resource))
                 able = sum(units[number] * len(nodes) for number, nodes in space.nodes.items())
+                able += sum(units[space.of[node]] for node in elsewhere)
                 found[resource] = Kept(Shape(), 0.0, able - owed, Later(space), None, units)
         return found
 

@@ -61,6 +61,7 @@ class Site(NamedTuple):
     pool: str = "default"
     labels: Labels = ()
     host: str = ""  # its parts share a machine; "": a machine of its own
+    elsewhere: bool = False  # another decision places work on it: only quotas and guarantees count it
 
 
 class Space:

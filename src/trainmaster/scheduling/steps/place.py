@@ -30,16 +30,13 @@ def find(decision: Decision, task: Task, ask: Ask, end_s: float) -> list[int] | 
     state, fitting = decision.state, decision.fitting
     space, tally = state.space, state.tally
     space.until_s = decision.outlook.stays_s(task) if space.closing else 0.0
-    if ask in fitting.lost:
-        return BUSY
-    closing = leaving(decision, task, ask)
-    if closing is not None:
-        return Obstacle((), closing)
-    if end_s > fitting.held_off.get(ask, FOREVER):
-        return Obstacle(decision.reserved.kept)
-    barrier = tally.barrier(task.kind)
+    barrier = leaving(decision, task, ask) or tally.barrier(task.kind)
     if barrier is not None:
         return Obstacle((), barrier)
+    if ask in fitting.lost:
+        return BUSY
+    if end_s > fitting.held_off.get(ask, FOREVER):
+        return Obstacle(decision.reserved.kept)
     if space.count(ask.each) < ask.nodes or (ask.lead is not None and not space.count(ask.lead)):
         return _busy(decision, ask)
     kept, owed = decision.reserved.before(end_s), tally.set_aside(space, task.kind)
