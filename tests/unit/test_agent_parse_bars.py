@@ -62,3 +62,23 @@ def test_bars_between_the_rows_of_a_table_do_not_end_it() -> None:
     assert [found for line in lines if (found := parser.parse(line.encode())) is not None] == [
         (0, {"train_loss": 0.5, "valid_loss": 0.6}), (1, {"train_loss": 0.4, "valid_loss": 0.7}),
     ]  # fmt: skip
+
+
+def test_a_state_that_is_drawn_twice_is_one_point_where_the_bar_names_no_step() -> None:
+    """Of pykan: the values are set, then the bar moves on. Equal losses of two steps, at two positions, are two points."""
+    drawn = [(0, None), (0, 0.17), (1, 0.17), (1, 0.05), (2, 0.05), (2, 0.05), (3, 0.04)]
+    form = "| train_loss: {:.2e} | test_loss: 2.22e-01 | reg: 1.72e+01 | :  20%|██ | {}/15 [00:06<01:29,  6.37s/it]"
+    start = "description:   0%|      | {}/15 [00:00<?, ?it/s]"
+    lines = [start.format(at) if loss is None else form.format(loss, at) for at, loss in drawn]
+    assert [(step, values["train_loss"]) for step, values in read(*lines)] == [(None, 0.17), (None, 0.05), (None, 0.04)]
+    cut = [line if "?it" in line else line[: line.index("t]")] for line in lines]  # by `ncols`: the unit is not known
+    cut[1] = cut[1].replace("6.37s/i", "?it/s")
+    assert [values["train_loss"] for _, values in read(*cut)] == [0.17, 0.05, 0.04]
+    same = [f"{at * 10}%|█ | {at}/10 [00:06<01:29,  6.37it/s, loss=0.5]" for at in (1, 2, 3)]
+    assert read(*same) == [(None, {"loss": 0.5})] * 3
+
+
+def test_what_stands_beside_two_measured_values_before_a_bar_is_read() -> None:
+    """Of pykan: its regularization."""
+    line = "| train_loss: 1.70e-01 | test_loss: 2.22e-01 | reg: 1.72e+01 | :   7%|▋ | 1/15 [00:06<01:29,  6.37s/it]"
+    assert Parser().parse(line.encode()) == (None, {"train_loss": 0.17, "test_loss": 0.222, "reg": 17.2})

@@ -71,6 +71,17 @@ def test_the_only_whole_number_that_grows_is_a_step_wherever_it_stands() -> None
     )
 
 
+def test_a_percentage_that_grows_is_no_step() -> None:
+    """PyTorch's tutorial of a translation: the time, and what is left of it, the iteration, its percentage, the mean loss."""
+    lines = ["0m 12s (- 5m 54s) (100 3%) 2.1476", "0m 20s (- 4m 44s) (200 6%) 1.5298", "1m 31s (- 3m 2s) (1000 33%) 0.1702"]
+    pattern = suggested(lines[0], lines[1:])
+    assert pattern is not None
+    read = [Parser(compiled(pattern), automatic=False).parse(line.encode()) for line in lines]
+    assert read == [(100, {"value_1": 2.1476}), (200, {"value_1": 1.5298}), (1000, {"value_1": 0.1702})]
+    alone = [f"{percent}% 0.5" for percent in (3, 6, 9)]
+    assert "step" not in (suggested(alone[0], alone[1:]) or "step")
+
+
 @pytest.mark.parametrize(
     "form",
     [

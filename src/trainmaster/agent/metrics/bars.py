@@ -90,6 +90,8 @@ class Positions:
         self._values = ""  # as text, in which NaN equals itself
         self._given: Optional[int] = None
         self._within = False  # a bar that may count epochs counted the batches of one
+        self._told = ""  # the last position and its values
+        self.again = False  # it was told before: where the bar says no step, this is no second point
 
     def of_epochs(self, bar: Bar, epoch: int, epochs: int) -> bool:
         """Whether a bar counts the epochs that stand before it, `Epoch 2/12:   8%|▊ | 1/12`, and not as many batches."""
@@ -104,6 +106,12 @@ class Positions:
 
     def of(self, bar: Bar, values: Dict[str, float]) -> Optional[int]:
         """The position of the values that a bar has now. None if it is a later one, and it is not known which that is."""
+        at = self._of(bar, values) if bar.at >= 0 else bar.at
+        before, self._told = self._told, repr((at, values))
+        self.again = self._told == before
+        return at
+
+    def _of(self, bar: Bar, values: Dict[str, float]) -> Optional[int]:
         shown = repr(values)
         if bar.total != self._total or bar.at < self._at:
             self._total, self._begun = bar.total, bar.at

@@ -269,14 +269,15 @@ class Parser:
             said, bar.description = numbered
         if not (word or said or bar.epochs):
             word = self._headings.bar(bar.at, bar.total)
-        for pair in pairs(f"{bar.description} "):
-            if said or (pair.measured and pair.stands_alone):
+        beside = _without_step(given := list(pairs(f"{bar.description} ")), False, False)
+        for pair in given:
+            if said or pair in beside or (pair.measured and pair.stands_alone):
                 values.setdefault(pair.name, pair.value)
         if self._positions.stale(bar, values):
             return None
         if bar.at == 0:
             values = {name: value for name, value in values.items() if value != 0.0}  # drawn before anything was measured
-        at = self._positions.of(bar, values) if bar.at >= 0 else bar.at
+        at = self._positions.of(bar, values)
         if at is None:
             return None
         bar.at = at
@@ -290,9 +291,8 @@ class Parser:
         last = "epoch" if bar.epochs else bar.description.rpartition(" ")[2].lower()
         if last in RANKS and bar.at >= 0 and (bar.epochs or not word) and values:
             return self._steps.choose([Counter(last, str(bar.at))], True, "")[1], under_all(word, values)
-        if not values:
-            return None
-        return (self._steps.bar.moved(bar.at, bar.total) if bar.at >= 0 and not word else None), under_all(word, values)
+        step = self._steps.bar.moved(bar.at, bar.total) if values and bar.at >= 0 and not word else None
+        return (step, under_all(word, values)) if values and not (step is None and self._positions.again) else None
 
     def _round(self, body: str) -> Found:
         """Lines that begin with the number of a round: `[12]  train-auc:0.9`, `100:  learn: 0.25`, `[1,  2000] loss: 2.1`."""

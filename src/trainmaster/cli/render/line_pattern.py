@@ -80,9 +80,10 @@ def suggested(line: str, later: Sequence[str] = (), given: str | None = None, re
 def _numbers(text: str) -> list[_Number]:
     found = []
     for match in _FOUND.finditer(text):
-        if not _UNITS.match(text, match.end()):
+        whole = match[0].isdecimal()
+        if not _UNITS.match(text, match.end()) and not (whole and text.startswith("%", match.end())):  # 3%: how far it is
             name = _name(text[: match.start()])
-            found.append(_Number(match.start(), match.end(), name, float(match[0]), match[0].isdecimal()))
+            found.append(_Number(match.start(), match.end(), name, float(match[0]), whole))
     return found
 
 
