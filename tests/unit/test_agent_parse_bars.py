@@ -62,3 +62,12 @@ def test_bars_between_the_rows_of_a_table_do_not_end_it() -> None:
     assert [found for line in lines if (found := parser.parse(line.encode())) is not None] == [
         (0, {"train_loss": 0.5, "valid_loss": 0.6}), (1, {"train_loss": 0.4, "valid_loss": 0.7}),
     ]  # fmt: skip
+
+
+def test_a_bar_that_is_wiped_between_the_rows_of_a_table_names_no_epoch() -> None:
+    """fastprogress writes blanks over its bar, `Epoch 1/2 :`, before the row of epoch 0: the steps of each run fell back to 0."""
+    header, row, wiped = "epoch     train_loss  time    ", "0         0.5       00:01    ", "Epoch 1/2 :" + 60 * " "
+    parser = Parser()
+    assert [parser.parse(line.encode()) for line in (header, wiped, row)] == [None, None, (0, {"train_loss": 0.5})]
+    heading = [parser.parse(line.encode()) for line in ("Epoch 5:", "loss: 0.25")]  # of another part, after a table
+    assert heading == [(5, {}), (None, {"loss": 0.25})]
