@@ -82,3 +82,12 @@ def test_what_stands_beside_two_measured_values_before_a_bar_is_read() -> None:
     """Of pykan: its regularization."""
     line = "| train_loss: 1.70e-01 | test_loss: 2.22e-01 | reg: 1.72e+01 | :   7%|▋ | 1/15 [00:06<01:29,  6.37s/it]"
     assert Parser().parse(line.encode()) == (None, {"train_loss": 0.17, "test_loss": 0.222, "reg": 17.2})
+
+
+def test_a_bar_that_is_wiped_between_the_rows_of_a_table_names_no_epoch() -> None:
+    """fastprogress writes blanks over its bar, `Epoch 1/2 :`, before the row of epoch 0: the steps of each run fell back to 0."""
+    header, row, wiped = "epoch     train_loss  time    ", "0         0.5       00:01    ", "Epoch 1/2 :" + 60 * " "
+    parser = Parser()
+    assert [parser.parse(line.encode()) for line in (header, wiped, row)] == [None, None, (0, {"train_loss": 0.5})]
+    heading = [parser.parse(line.encode()) for line in ("Epoch 5:", "loss: 0.25")]  # of another part, after a table
+    assert heading == [(5, {}), (None, {"loss": 0.25})]

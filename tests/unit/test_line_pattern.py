@@ -27,6 +27,7 @@ LINES = {
     "Batch  1: best_value (random, qEI) = (1.20, 1.55), time = 3.25.": (1, {"value_1": 1.2, "value_2": 1.55, "time": 3.25}),  # BoTorch
     "gain 0.15 [p5] top1 0.25 on 3": (None, {"gain": 0.15, "top1": 0.25}),  # p9 later
     "step 3 train/CrossEntropyLoss = 0.25": (3, {"train_CrossEntropyLoss": 0.25}),
+    "* [epoch] 3   [val] -0.542 [test] -0.25": (3, {"val": -0.542, "test": -0.25}),
     "train/step 3 Loss 0.25 loss 0.5": (3, {"Loss": 0.25, "loss_2": 0.5}),
 }
 NOTHING = ["", "listening on 127.0.0.1:8080", "saved out/model-3.pt", "version 2", "took 3.5 s", "x" * 10_000, "  1.034"]
@@ -55,6 +56,14 @@ def test_a_number_without_a_word_is_a_step_if_it_grows() -> None:
     assert pattern is not None
     read = [Parser(compiled(pattern)).parse(line.encode()) for line in raft]
     assert [(found[0], found[1]["value_5"]) for found in read if found] == [(20, 2.495), (40, 2.495), (100000, 2.495)]
+
+
+def test_a_mark_before_the_first_name_is_no_part_of_the_pattern() -> None:
+    """TabM marks the best of its epochs, and names stand in brackets: only the marked lines were read."""
+    best, other = "* [epoch] 3   [val] -0.534", "  [epoch] 4   [val] -0.552"
+    pattern = suggested(plain(best.encode()))
+    assert pattern is not None
+    assert Parser(compiled(pattern)).parse(other.encode()) == (4, {"val": -0.552})
 
 
 def test_the_only_whole_number_that_grows_is_a_step_wherever_it_stands() -> None:

@@ -175,8 +175,8 @@ class Parser:
         belongs, read = self._columns.feed(text, line)
         if not belongs:
             read = self._line(text)
-            of_rows = read is not None and not read[1] and self._columns.open and self._columns.counts_epochs
-            return None if of_rows and "%" in text else read  # a bar that counts the rows' epochs, perhaps from another number
+            drawn = self._columns.open and self._columns.counts_epochs and ("%" in text or line.endswith(b"   "))  # or wiped
+            return None if drawn and read is not None and not read[1] else read  # a bar counts epochs, perhaps from 1
         self.rule = "columns"
         if read is not None and self._columns.counts_epochs:
             values = read[1] if read[0] is not None else under_all(self._headings.word, read[1])  # a row of classes

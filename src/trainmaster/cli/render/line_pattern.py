@@ -24,6 +24,7 @@ _VALUE = rf"[-+.\deE]+|{_NOT_FINITE}"
 _MARKS = re.compile(r"[\W_]+")
 _BETWEEN = " \t:=([|#"  # a name and its number
 _BETWEEN_MAX = 4
+_IN_BRACKETS = re.compile(r"\[[A-Za-z][\w/]{0,60}\]\Z", re.ASCII)  # [val] 0.5
 _OPENING = ("[", "(", "{", "=", ":", "|", "<")
 _STEPS = (
     "step", "steps", "iter", "iters", "iteration", "it", "batch", "update", "epoch", "ep", "episode", "generation", "gen",
@@ -92,6 +93,7 @@ def _name(before: str) -> str:
     text = before.rstrip(_BETWEEN)
     if len(before) - len(text) > _BETWEEN_MAX:
         return ""
+    text = text[:-1] if _IN_BRACKETS.search(text[-63:]) else text
     at = len(text)
     while at and (text[at - 1] in "_/" or (text[at - 1].isascii() and text[at - 1].isalnum())):
         at -= 1
