@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainmaster.model.cluster import Cluster, Project, Quota
+from trainmaster.model.cluster import Cluster, Project, Quota, Work
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.model.cells import FOREVER, Cell
 from trainmaster.scheduling.model.jobs import Kind, Owner, Run, Task, kind_of
@@ -160,3 +160,19 @@ def test_a_class_that_is_never_stopped_borrows_nothing(policy: str) -> None:
     plan = cycle(Snapshot(1.0, (site("n0"),), {"b1": wide}, {}, rules=HALVES), POLICIES[policy])
     assert plan.reason(wide, 1.0).kind == "impossible"
     assert plan.reason(wide, 1.0).text == f"asks for 2 GPUs; of project b 1 GPU is its own, and {never}"
+
+
+def test_what_is_in_vain_for_one_class_is_not_so_for_another_of_its_rank() -> None:
+    """D9: two classes of one priority take turns, each among its own jobs. What the first found in vain was taken so for the second."""
+    own = (Work("blue", 500, slice_s=600.0), Work("red", 500, slice_s=600.0))
+    rules = Cluster(classes=(*Cluster().classes, *own), min_run_s=0.0)
+    blue, red = (Owner("p", "m", work, 500, 500) for work in ("blue", "red"))
+    running = {
+        "blue1": run("blue1", 0, kind(1, owner=blue), (0, (0,))),
+        "keep": run("keep", 1, kind(1, owner=Owner("p", "m", "production", 3000, 3000)), (0, (1,))),
+        "red2": run("red2", 2, kind(2, owner=red), (1, (0, 1))),
+    }
+    first, second = Task(10, "first", kind(2, owner=blue), 1000.0), Task(11, "second", kind(2, owner=red), 1100.0)
+    seen = Snapshot(2000.0, (site("n0"), site("n1")), {"first": first, "second": second}, running, rules=rules)
+    plan = cycle(seen, POLICIES["fair-share"])
+    assert [(one.job, one.victims) for one in plan.handovers] == [("second", ("red2",))]
