@@ -168,11 +168,12 @@ def test_what_is_in_vain_for_one_class_is_not_so_for_another_of_its_rank() -> No
     rules = Cluster(classes=(*Cluster().classes, *own), min_run_s=0.0)
     blue, red = (Owner("p", "m", work, 500, 500) for work in ("blue", "red"))
     running = {
-        "blue1": run("blue1", 0, kind(1, owner=blue), (0, (0,))),
-        "keep": run("keep", 1, kind(1, owner=Owner("p", "m", "production", 3000, 3000)), (0, (1,))),
-        "red2": run("red2", 2, kind(2, owner=red), (1, (0, 1))),
+        "blue1": run("blue1", 0, kind(1, HOUR_S, blue), (0, (0,)), HOUR_S),
+        "keep": run("keep", 1, kind(1, HOUR_S, Owner("p", "m", "production", 3000, 3000)), (0, (1,)), HOUR_S),
+        "red2": run("red2", 2, kind(2, HOUR_S, red), (1, (0, 1)), HOUR_S),
     }
-    first, second = Task(10, "first", kind(2, owner=blue), 1000.0), Task(11, "second", kind(2, owner=red), 1100.0)
+    first = Task(10, "first", kind(2, HOUR_S, blue), 1000.0, 0.0, HOUR_S)
+    second = Task(11, "second", kind(2, HOUR_S, red), 1100.0, 0.0, HOUR_S)
     seen = Snapshot(2000.0, (site("n0"), site("n1")), {"first": first, "second": second}, running, rules=rules)
     plan = cycle(seen, POLICIES["fair-share"])
     assert [(one.job, one.victims) for one in plan.handovers] == [("second", ("red2",))]
