@@ -228,7 +228,7 @@ class Overtaking(NamedTuple):
 
 
 class ByRight:
-    """A project that takes back its quota from borrowers, a higher class from a lower one, a job whose time slice is over.
+    """A borrower for a project that takes back its quota, a lower class for a higher one, a job whose time slice is over.
 
     Two jobs never stop each other in turn. A project that takes its own back holds no more than that, whatever the classes; a
     job that would borrow takes nothing that is another project's own; beside that, of two classes one is the higher. What is
