@@ -70,3 +70,12 @@ def test_it_is_said_and_the_rest_is_used() -> None:
     assert plan.reason(whole["cpu"], 0.0).text == said
     six = {"cpu": whole["cpu"]._replace(kind=kind_of(ask_of(1, Shape(cpus=6 * WHOLE)), Owner("other")))}
     assert len(cycle(Snapshot(0.0, sites, six, {}, rules=rules), POLICIES["fair-share"]).placements) == 1
+
+
+def test_where_there_are_fewer_cpus_than_gpus_others_still_get_what_is_not_guaranteed() -> None:
+    """Two of four GPUs beside two CPUs: half a CPU stays beside each."""
+    rules = Cluster(projects=(Project("owner", quotas=((GPUS, Quota(2, 2)),)), Project("other")))
+    sites = (Site("n0", Cell(("a",), (4,), (), 2 * WHOLE), (0,) * 4),)
+    tasks = {f"o{at}": Task(at, f"o{at}", kind_of(ask_of(1, Shape(1, cpus=100)), Owner("other")), 0.0) for at in range(3)}
+    plan = cycle(Snapshot(0.0, sites, tasks, {}, rules=rules), POLICIES["fair-share"])
+    assert [one.job for one in plan.placements] == ["o0", "o1"]

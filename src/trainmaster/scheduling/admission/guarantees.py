@@ -1,14 +1,14 @@
 """What is guaranteed to projects and not in their hands: nobody else gets it.
 
 It is set aside where its jobs can start, not as a mere number: of what is guaranteed in GPUs, as many devices stay wholly free
-with a CPU beside them on their node; of CPUs, as many whole ones on one node each. What is guaranteed within a project's own
-counts once.
+with a CPU beside them on their node (less where nodes have fewer CPUs than GPUs); of CPUs, as many whole ones. What is
+guaranteed within a project's own counts once.
 """
 
 from collections.abc import Mapping, Sequence
 
 from trainmaster.model.cluster import Cluster, Project
-from trainmaster.scheduling.admission.stock import CPUS, GPUS, Held
+from trainmaster.scheduling.admission.stock import CPUS, GPUS, Held, Stock
 from trainmaster.scheduling.model.cells import Cells
 from trainmaster.scheduling.model.request import WHOLE, Shape
 from trainmaster.scheduling.model.space import Space
@@ -57,15 +57,15 @@ class Guarantees:
         """What is guaranteed to projects that are not in `line`, whatever they have."""
         return self._of_others(self._pledged.get(resource, {}), line)
 
-    def set_aside(self, space: Space, line: Sequence[Project], elsewhere: Sequence[int]) -> Mapping[str, Kept]:
-        """By resource what is kept now for projects that are not in `line`. Nodes that are `elsewhere` can give of it, too."""
+    def set_aside(self, space: Space, line: Sequence[Project], stock: Stock) -> Mapping[str, Kept]:
+        """By resource what is kept now for projects that are not in `line`. Nodes that are elsewhere can give of it, too."""
         found: dict[str, Kept] = {}
         for resource, owing in self._owing.items():
             owed = self.to_others(resource, line) // WHOLE if owing else 0
             if owed > 0:
-                units = self._units.setdefault(resource, _Units(space.cells, resource))
+                units = self._units.setdefault(resource, _Units(space.cells, resource, stock.cpus_per_gpu))
                 able = sum(units[number] * len(nodes) for number, nodes in space.nodes.items())
-                able += sum(units[space.of[node]] for node in elsewhere)
+                able += sum(units[space.of[node]] for node in stock.elsewhere)
                 found[resource] = Kept(Shape(), 0.0, able - owed, Later(space), None, units)
         return found
 
@@ -91,14 +91,14 @@ class Guarantees:
 class _Units(dict[int, int]):
     """By the number of a cell: how many whole units of a resource jobs could start with on a node that is in it."""
 
-    def __init__(self, cells: Cells, resource: str) -> None:
+    def __init__(self, cells: Cells, resource: str, cpus_per_gpu: int) -> None:
         super().__init__()
-        self._cells, self._resource = cells, resource
+        self._cells, self._resource, self._cpus_per_gpu = cells, resource, cpus_per_gpu
 
     def __missing__(self, number: int) -> int:
         """Count once."""
         cell, resource = self._cells.values[number], self._resource
-        cpus = max(cell.cpus, 0) // WHOLE
+        cpus = max(cell.cpus, 0)
         gpus = sum(count for kind, count in zip(cell.kinds, cell.whole, strict=True) if resource in (GPUS, kind))
-        found = self[number] = cpus if resource == CPUS else min(cpus, gpus)
+        found = self[number] = cpus // WHOLE if resource == CPUS else min(cpus // self._cpus_per_gpu, gpus)
         return found

@@ -125,7 +125,7 @@ class Tally:
 
     def set_aside(self, space: Space, kind: Kind) -> Mapping[str, Kept]:
         """What is kept for other projects than that of such a job, by resource."""
-        return {} if self.idle else self.guarantees.set_aside(space, self._of(kind).line, self.stock.elsewhere)
+        return {} if self.idle else self.guarantees.set_aside(space, self._of(kind).line, self.stock)
 
     def _of(self, kind: Kind) -> "_Bounds":
         return self._bounds.get(kind.project) or self._bound(kind.project)

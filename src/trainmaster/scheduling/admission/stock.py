@@ -68,6 +68,12 @@ class Stock:
         return found
 
     @cached_property
+    def cpus_per_gpu(self) -> int:
+        """Of CPUs, in thousandths, what a job on one GPU can count on: one, or less where nodes have fewer than GPUs."""
+        found = [site.cell.cpus // len(site.devices) for site in self._sites if site.devices]
+        return max(1, min([WHOLE, *found]))
+
+    @cached_property
     def capacity(self) -> Held:
         """What the nodes have that are open."""
         return _amounts_of(site.cell for site in self._sites if site.open or site.elsewhere)
