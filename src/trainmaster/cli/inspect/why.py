@@ -9,6 +9,7 @@ from trainmaster.client.api import Row
 
 _FAR, _NEAR_S = 4.0, 300.0  # a bound so many times the middle, and so much later, is far from it
 _GUESS = "a guess: no job has finished yet"
+_AHEAD_MAX = 400  # of jobs further back the server makes no forecast (scheduling.explanation.forecast)
 
 
 @click.command()
@@ -50,7 +51,9 @@ def _unforeseen(answer: Row) -> str:
         return "It cannot start before that is over; there is no estimate of when."
     if any(need["what"] in ("opens", "quota") for need in answer["needs"]):
         return "There is no estimate of when that will be."
-    return "There is no start estimate yet" + (": too many jobs are ahead of it." if answer["ahead"] else ".")
+    if answer["kind"] == "quota":
+        return "There is no estimate of when its quota will let it start."
+    return "There is no start estimate yet" + (": too many jobs are ahead of it." if answer["ahead"] >= _AHEAD_MAX else ".")
 
 
 def expected(eta_s: Row) -> str:
