@@ -36,6 +36,12 @@ def inside(shares: Sequence[float]) -> str:
     return f"{sum(0.85 <= one <= 0.95 for one in shares)} of {len(shares)}"
 
 
+def by_knowledge(told: Sequence[Told]) -> dict[str, list[Told]]:
+    """The forecasts by what they rested on: earlier jobs of the same owner, the time limit alone, or nothing."""
+    found = {knew: [one for one in told if one.knew == knew] for knew in ("history", "limit", "nothing")}
+    return {knew: some for knew, some in found.items() if some}
+
+
 def main() -> None:
     """Replay it and look."""
     options = common.options(__doc__ or "", n=JOBS, quick_n=600)
@@ -60,6 +66,10 @@ def main() -> None:
     more = ["estimate off, median", "on average"]
     off = [f"{eta.error_p50_s:,.0f} s", f"{eta.error_mean_s:,.0f} s"]
     report.table([*head, *more], [[*row, f"{width:.2f}", *off]])
+    report.table(
+        ["what a forecast rested on", "jobs", "90 % bound holds"],
+        [[knew, f"{len(some):,}", f"{fmean(one.held for one in some):.1%}"] for knew, some in by_knowledge(told).items()],
+    )
     rows = [
         ["each that waited", f"{min(every):.1%}", f"{max(every):.1%}", inside(every)],
         [f"every {STRIDE}th that waited", f"{min(apart):.1%}", f"{max(apart):.1%}", inside(apart)],

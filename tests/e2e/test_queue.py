@@ -45,7 +45,7 @@ def test_the_queue_is_explained_and_what_it_says_comes_true(tm: Tm) -> None:
     assert 1800 < eta_s["p50"] <= 7200, "as long as limits allow: nobody knows better yet"
     first, second = tm.ok("why", small).splitlines()
     assert first.startswith(f"{small} is number 1 in the queue, waiting for 1 GPU, 0.1 CPUs: other jobs hold what it needs")
-    assert second.startswith("It will start in about ")
+    assert second.startswith("It will probably start within ")
     assert ((eta_s["jobs"], eta_s["few"]), second.endswith("), a guess: no job has finished yet.")) == ((0, True), True)
     assert "start estimates: a guess: no job has finished yet\n" in tm("queue").err
 
@@ -66,7 +66,7 @@ def test_the_queue_is_explained_and_what_it_says_comes_true(tm: Tm) -> None:
     assert gang in {one["job"] for one in plan["delays"]}, "it would go first, and for long"
     told = tm.ok("plan", *more, "--", "true")
     assert f"delays   {gang} by about " in told
-    assert "It will start in about " in told
+    assert "It will probably start within " in told
     assert "), a guess: no job has finished yet." in told
 
     tm.ok("cancel", long[0], "--grace", "0")

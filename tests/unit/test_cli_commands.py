@@ -232,7 +232,7 @@ def test_reading_one_job(tm: Tm) -> None:
     with serving(route) as server:
         assert tm("--server", server.url, "why", "@last")[:2] == (0, (
             "digits-14 is queued: waiting for 2 GPUs. It starts once digits-12 has ended.\n"
-            "It will probably start within 1.5 h (50 %: 8 to 20 min; 90 %: 60 s to 1.5 h), from few finished jobs (3): its bounds are unreliable.\n"
+            "It will probably start within 1.5 h (90 %), from few finished jobs (3): its bounds are unreliable.\n"
         ))  # fmt: skip
         assert tm("--server", server.url, "logs", "@last")[:2] == (0, "a\n[1] b\n")
         assert tm("--server", server.url, "get", "@last")[1].splitlines() == [

@@ -23,6 +23,7 @@ class Told(NamedTuple):
     said: Waits
     waited_s: float
     seconds: float
+    knew: str = "nothing"  # what it rested on: `Lifetimes.knows`
 
     @property
     def held(self) -> bool:
@@ -94,7 +95,7 @@ class ForecastScorer:
     seconds: float = 0.0  # of real time
     _made: int = 0  # forecasts, up to `count`
     _known: set[str] = field(default_factory=set)
-    _open: dict[str, tuple[float, Waits, Waits, float]] = field(default_factory=dict)
+    _open: dict[str, tuple[float, Waits, Waits, float, str]] = field(default_factory=dict)
     _ended: int = 0
     _lifetimes: Lifetimes = field(default_factory=Lifetimes)
     _calibration: Calibration = field(default_factory=Calibration)
@@ -123,8 +124,8 @@ class ForecastScorer:
                     self._say(snapshot, id)
 
     def _started(self, id: str, now_s: float) -> None:
-        at_s, drawn, said, seconds = self._open.pop(id)
-        self.told.append(Told(id, at_s, said, now_s - at_s, seconds))
+        at_s, drawn, said, seconds, knew = self._open.pop(id)
+        self.told.append(Told(id, at_s, said, now_s - at_s, seconds, knew))
         self._calibration = self._calibration.after(drawn, now_s - at_s)
 
     def _say(self, snapshot: Snapshot, id: str) -> None:
@@ -135,5 +136,6 @@ class ForecastScorer:
         drawn = forecasts(snapshot, self.policy, self._lifetimes, (id,), Random(id)).get(id)
         taken_s = time.process_time() - cpu_s
         if drawn is not None:
-            self._open[id] = snapshot.now_s, drawn, self._calibration.corrected(drawn), taken_s
+            kind = snapshot.waiting[id].kind
+            self._open[id] = snapshot.now_s, drawn, self._calibration.corrected(drawn), taken_s, self._lifetimes.knows(kind)
         self.seconds += time.perf_counter() - began_s

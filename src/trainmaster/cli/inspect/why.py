@@ -57,17 +57,19 @@ def _unforeseen(answer: Row) -> str:
 
 
 def expected(eta_s: Row) -> str:
-    """A start estimate with its bounds, as a sentence. If the 90 % bound is far from the middle, it says the bound."""
+    """A start estimate with its bounds, as a sentence. If the 90 % bound is far from the middle, it says the bound.
+
+    From few finished jobs it is a guess: then it gives the bound alone.
+    """
     half, most = (human.between(eta_s[f"low{share}"], eta_s[f"high{share}"]) for share in (50, 90))
     middle_s, latest_s = eta_s["p50"], eta_s["high90"]
     if latest_s is None:
         begin = "It may start only after a long time"
-    elif latest_s > _FAR * middle_s and latest_s - middle_s > _NEAR_S:
+    elif eta_s["few"] or (latest_s > _FAR * middle_s and latest_s - middle_s > _NEAR_S):
         begin = f"It will probably start within {human.about(latest_s)}"
     else:
         begin = f"It will start in about {human.about(middle_s)}"
-    said = f"{begin} (50 %: {half}; 90 %: {most})"
-    return f"{said}{f', {drawn(eta_s)}' if eta_s['few'] else ''}."
+    return f"{begin} (90 %), {drawn(eta_s)}." if eta_s["few"] else f"{begin} (50 %: {half}; 90 %: {most})."
 
 
 def drawn(eta_s: Row) -> str:

@@ -53,6 +53,11 @@ class Lifetimes:
         old_s = age_s if _rings(kind)[-1] in self._rings else max(age_s, _UNKNOWN_S)
         return [max(old_s / (1.0 - _LONGEST * rng.random()) - age_s, _SHORTEST_S) for _ in range(count)]
 
+    def knows(self, kind: Kind) -> str:
+        """On what a forecast of such a job rests: `history` of the same owner, a `limit`, or `nothing`."""
+        owner = _rings(kind)[2] in self._rings
+        return "history" if owner else "limit" if kind.limit_s else "nothing"
+
     def _like(self, kind: Kind, age_s: float) -> tuple[list[float], list[float]]:
         """Run times (shares of the limit, if there is one) of those that ran longer than `age_s`, and how much each counts."""
         floor = age_s / kind.limit_s if kind.limit_s else age_s
