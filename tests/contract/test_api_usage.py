@@ -29,7 +29,7 @@ def enter(api: Api, *entries: Entry) -> None:
 
 @pytest.fixture
 def used(api: Api) -> Api:
-    """Two days: ann twice with 2 GPUs for an hour about midnight, the second half in vain; bob with 4 CPUs for a day."""
+    """Two days: ann twice with 2 GPUs for an hour about midnight, the second half in vain; bob with 4 CPUs for a day, 16 of which count as a GPU."""
     gpus = Rate("a100", 2000, 0, 2.5, "EUR")
     enter(
         api,
@@ -51,12 +51,12 @@ def test_by_project(used: Api) -> None:
     assert abs(answer["until_s"] - time.time()) < 10
     vision = {
         "project": "vision", "gpu_us": 6 * 3_600_000_000, "cpu_us": 0, "gpu_hours": 6.0, "cpu_hours": 0.0,
-        "lost_gpu_hours": 2.0, "lost_cpu_hours": 0.0, "share": 1.0, "jobs": 1, "attempts": 2, "running": 0,
+        "lost_gpu_hours": 2.0, "lost_cpu_hours": 0.0, "share": 0.5, "jobs": 1, "attempts": 2, "running": 0,
         "cost": {"EUR": "15.000000"},
     }  # fmt: skip
     text = {
         "project": "text", "gpu_us": 0, "cpu_us": 96 * 3_600_000_000, "gpu_hours": 0.0, "cpu_hours": 96.0,
-        "lost_gpu_hours": 0.0, "lost_cpu_hours": 0.0, "share": 0.0, "jobs": 1, "attempts": 1, "running": 0,
+        "lost_gpu_hours": 0.0, "lost_cpu_hours": 0.0, "share": 0.5, "jobs": 1, "attempts": 1, "running": 0,
         "cost": {"USD": "24.000000"},
     }  # fmt: skip
     assert answer["lines"] == [vision, text]
