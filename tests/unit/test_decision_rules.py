@@ -7,7 +7,7 @@ import pytest
 from trainmaster.model.cluster import Cluster, Project, Quota
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.model.cells import FOREVER, Cell
-from trainmaster.scheduling.model.jobs import Kind, Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.jobs import Choices, Kind, Owner, Run, Task, kind_of
 from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
 from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.model.space import Grant, Site
@@ -160,3 +160,14 @@ def test_a_class_that_is_never_stopped_borrows_nothing(policy: str) -> None:
     plan = cycle(Snapshot(1.0, (site("n0"),), {"b1": wide}, {}, rules=HALVES), POLICIES[policy])
     assert plan.reason(wide, 1.0).kind == "impossible"
     assert plan.reason(wide, 1.0).text == f"asks for 2 GPUs; of project b 1 GPU is its own, and {never}"
+
+
+def test_an_elastic_job_that_is_never_stopped_grows_within_what_is_its_own() -> None:
+    """Its start was held against the nominal quota, and its growth was not."""
+    rules = Cluster(projects=(Project("a", quotas=(("gpus", Quota(nominal=2)),)),))
+    sites = tuple(site(f"n{at}", gpus=1) for at in range(4))
+    ask = ask_of(1, Shape(1, kinds=("a",), cpus=1000))
+    for work, tier, nodes in (("production", 3000, 2), ("training", 0, 4)):
+        elastic = Task(0, "e", kind_of(Choices((ask,), most=4), Owner("a", "x", work, tier, tier)), 0.0)
+        plan = cycle(Snapshot(1.0, sites, {"e": elastic}, {}, rules=rules), POLICIES["fair-share"])
+        assert [len(one.grant.nodes) for one in plan.placements] == [nodes], work

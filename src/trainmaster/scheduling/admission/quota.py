@@ -103,7 +103,7 @@ class Tally:
 
     def _never_lent(self, kind: Kind, needed: Held) -> Refusal | None:
         """Why a job that is never stopped may not start: what it would borrow could not be taken back."""
-        over = self.borrows(kind)
+        over = self.borrows(kind, needed)
         if over is None:
             return None
         name, resource, nominal = over
@@ -187,14 +187,14 @@ class Tally:
         owned = any(nominal < UNBOUNDED and name in needed for name, nominal, _ in quotas)
         return owned and self.borrows(kind) is None
 
-    def borrows(self, kind: Kind) -> tuple[str, str, float] | None:
-        """Which project would hold more than is its own with one more job of this kind, of which resource, and what is its own.
+    def borrows(self, kind: Kind, amounts: Held | None = None) -> tuple[str, str, float] | None:
+        """Which project would borrow with one more job of this kind, which resource, and how much of that is its own.
 
-        Below a parent, what others would have to give back counts as given back.
+        `amounts`: what the job takes; None: what it asks for. What children of a project have borrowed counts as given back.
         """
         if self.idle:
             return None
-        needed, bounds = asked(kind.ask), self._of(kind)
+        needed, bounds = asked(kind.ask) if amounts is None else amounts, self._of(kind)
         for at, (name, held, quotas) in enumerate(bounds.own):
             for resource, nominal, _ in quotas:
                 has = held.get(resource, 0) + needed.get(resource, 0)
