@@ -171,3 +171,14 @@ def test_an_elastic_job_that_is_never_stopped_grows_within_what_is_its_own() -> 
         elastic = Task(0, "e", kind_of(Choices((ask,), most=4), Owner("a", "x", work, tier, tier)), 0.0)
         plan = cycle(Snapshot(1.0, sites, {"e": elastic}, {}, rules=rules), POLICIES["fair-share"])
         assert [len(one.grant.nodes) for one in plan.placements] == [nodes], work
+
+
+def test_a_job_of_a_parent_takes_back_what_a_child_has_borrowed() -> None:
+    """A parent's own jobs got nothing of its quota as long as a child held all of it."""
+    projects = (Project("up", quotas=(("gpus", Quota(nominal=4)),)), Project("a", parent="up", quotas=(("gpus", Quota(nominal=2)),)))
+    rules = Cluster(projects=projects, min_run_s=0.0)
+    running = {f"r{at}": run(f"r{at}", at, kind(1, owner=Owner("a", "x")), (0, (at,))) for at in range(4)}
+    for gpus, victims in ((2, [2]), (3, [])):
+        waits = Task(9, "w", kind(gpus, owner=Owner("up", "y")), 0.0)
+        plan = cycle(Snapshot(1.0, (site("n0", gpus=4),), {"w": waits}, running, rules=rules), POLICIES["fair-share"])
+        assert [len(one.victims) for one in plan.handovers] == victims, "only up to what is its own"

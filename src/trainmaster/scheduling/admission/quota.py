@@ -195,10 +195,10 @@ class Tally:
         if self.idle:
             return None
         needed, bounds = asked(kind.ask) if amounts is None else amounts, self._of(kind)
-        for at, (name, held, quotas) in enumerate(bounds.own):
+        for name, held, quotas in bounds.own:
             for resource, nominal, _ in quotas:
                 has = held.get(resource, 0) + needed.get(resource, 0)
-                if has > nominal and (not at or has - self._lent(name, resource, bounds.line) > nominal):
+                if has > nominal and has - self._lent(name, resource, bounds.line) > nominal:
                     return name, resource, nominal
         return None
 
