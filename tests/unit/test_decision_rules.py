@@ -182,3 +182,18 @@ def test_a_job_of_a_parent_takes_back_what_a_child_has_borrowed() -> None:
         waits = Task(9, "w", kind(gpus, owner=Owner("up", "y")), 0.0)
         plan = cycle(Snapshot(1.0, (site("n0", gpus=4),), {"w": waits}, running, rules=rules), POLICIES["fair-share"])
         assert [len(one.victims) for one in plan.handovers] == victims, "only up to what is its own"
+
+
+@pytest.mark.parametrize(("own", "victim"), [(2, "b"), (1, "a")])
+def test_the_sibling_that_has_borrowed_gives_back_before_one_that_has_not(own: int, victim: str) -> None:
+    """Both were borrowers, since their parent held more than its own: the youngest was stopped, whoever had borrowed."""
+    quotas = {"up": 2, "a": own, "b": 0 if own == 2 else 2, "c": 2}
+    projects = (
+        Project(name, parent="up" if name in "ab" else None, quotas=(("gpus", Quota(nominal=gpus)),))
+        for name, gpus in quotas.items()
+    )
+    rules = Cluster(projects=tuple(projects), min_run_s=0.0)
+    running = {name: run(name, at, kind(2, owner=Owner(name, "x")), (0, (2 * at, 2 * at + 1))) for at, name in enumerate("ba")}
+    waits = Task(9, "w", kind(2, owner=Owner("c", "y")), 0.0)
+    plan = cycle(Snapshot(1.0, (site("n0", gpus=4),), {"w": waits}, running, rules=rules), POLICIES["fair-share"])
+    assert [one.victims for one in plan.handovers] == [(victim,)]

@@ -218,15 +218,20 @@ class Tally:
         return found
 
     def borrowed(self, project: str, resources: Iterable[str]) -> Mapping[str, float]:
-        """Of each resource of which it holds more than is its own: how much more, in thousandths."""
+        """How much a project has borrowed of each of these resources, in thousandths. What siblings have borrowed is theirs."""
         line = self.rules.line(project)
         found: dict[str, float] = {}
         if not self.borrowers.isdisjoint(one.name for one in line):
             for resource in resources:
-                more = max(self._held(one.name).get(resource, 0) - quota_of(one, resource).nominal * WHOLE for one in line)
+                more = max(self._excess(one, resource, line) for one in line)
                 if more > 0:
                     found[resource] = more
         return found
+
+    def _excess(self, one: Project, resource: str, line: Sequence[Project]) -> float:
+        """How much `one` of `line` holds beyond its nominal quota once all that are not in `line` have given back."""
+        more = self._held(one.name).get(resource, 0) - quota_of(one, resource).nominal * WHOLE
+        return more if more <= 0 else more - self._lent(one.name, resource, line)
 
     def _held(self, project: str) -> Held:
         return self.held.setdefault(project, {})
