@@ -81,6 +81,15 @@ def test_one_that_runs_on_though_it_should_be_over_is_not_waited_for() -> None:
     assert nodes_of(decide([job(1)], [busy(0, -100.0)])) == {"j1": "s"}
 
 
+def test_no_room_is_kept_with_a_choice_that_quota_bars() -> None:
+    """It will take any of its choices later, but never that one: another job waited for the nodes."""
+    rules = replace(RULES, projects=(Project("vision", quotas=(("a100", Quota(limit=0)),)),))
+    other = Task(2, "j2", kind_of(SLOW, Owner("other")), NOW_S - 5, estimate_s=7200.0)
+    plan = decide([job(1, by_cost=True, prefer_s=600.0), other], [busy(0, 90_000.0)], rules)
+    assert nodes_of(plan) == {"j2": "s"}
+    assert [(one.job, one.at_s) for one in plan.reservations] == [("j1", NOW_S + 90_000.0)]
+
+
 def test_the_cheapest_is_waited_for_as_long_as_the_spec_says() -> None:
     plan = decide([job(1, by_cost=True, prefer_s=60.0)], [busy(1)])
     assert not plan.placements

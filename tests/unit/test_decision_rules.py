@@ -7,7 +7,7 @@ import pytest
 from trainmaster.model.cluster import Cluster, Project, Quota, Work
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.model.cells import FOREVER, Cell
-from trainmaster.scheduling.model.jobs import Kind, Owner, Run, Task, kind_of
+from trainmaster.scheduling.model.jobs import Choices, Kind, Owner, Run, Task, kind_of
 from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
 from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.model.space import Grant, Site
@@ -177,3 +177,40 @@ def test_what_is_in_vain_for_one_class_is_not_so_for_another_of_its_rank() -> No
     seen = Snapshot(2000.0, (site("n0"), site("n1")), {"first": first, "second": second}, running, rules=rules)
     plan = cycle(seen, POLICIES["fair-share"])
     assert [(one.job, one.victims) for one in plan.handovers] == [("second", ("red2",))]
+
+
+def test_an_elastic_job_that_is_never_stopped_grows_within_what_is_its_own() -> None:
+    """Its start was held against the nominal quota, and its growth was not."""
+    rules = Cluster(projects=(Project("a", quotas=(("gpus", Quota(nominal=2)),)),))
+    sites = tuple(site(f"n{at}", gpus=1) for at in range(4))
+    ask = ask_of(1, Shape(1, kinds=("a",), cpus=1000))
+    for work, tier, nodes in (("production", 3000, 2), ("training", 0, 4)):
+        elastic = Task(0, "e", kind_of(Choices((ask,), most=4), Owner("a", "x", work, tier, tier)), 0.0)
+        plan = cycle(Snapshot(1.0, sites, {"e": elastic}, {}, rules=rules), POLICIES["fair-share"])
+        assert [len(one.grant.nodes) for one in plan.placements] == [nodes], work
+
+
+def test_a_job_of_a_parent_takes_back_what_a_child_has_borrowed() -> None:
+    """A parent's own jobs got nothing of its quota as long as a child held all of it."""
+    projects = (Project("up", quotas=(("gpus", Quota(nominal=4)),)), Project("a", parent="up", quotas=(("gpus", Quota(nominal=2)),)))
+    rules = Cluster(projects=projects, min_run_s=0.0)
+    running = {f"r{at}": run(f"r{at}", at, kind(1, owner=Owner("a", "x")), (0, (at,))) for at in range(4)}
+    for gpus, victims in ((2, [2]), (3, [])):
+        waits = Task(9, "w", kind(gpus, owner=Owner("up", "y")), 0.0)
+        plan = cycle(Snapshot(1.0, (site("n0", gpus=4),), {"w": waits}, running, rules=rules), POLICIES["fair-share"])
+        assert [len(one.victims) for one in plan.handovers] == victims, "only up to what is its own"
+
+
+@pytest.mark.parametrize(("own", "victim"), [(2, "b"), (1, "a")])
+def test_the_sibling_that_has_borrowed_gives_back_before_one_that_has_not(own: int, victim: str) -> None:
+    """Both were borrowers, since their parent held more than its own: the youngest was stopped, whoever had borrowed."""
+    quotas = {"up": 2, "a": own, "b": 0 if own == 2 else 2, "c": 2}
+    projects = (
+        Project(name, parent="up" if name in "ab" else None, quotas=(("gpus", Quota(nominal=gpus)),))
+        for name, gpus in quotas.items()
+    )
+    rules = Cluster(projects=tuple(projects), min_run_s=0.0)
+    running = {name: run(name, at, kind(2, owner=Owner(name, "x")), (0, (2 * at, 2 * at + 1))) for at, name in enumerate("ba")}
+    waits = Task(9, "w", kind(2, owner=Owner("c", "y")), 0.0)
+    plan = cycle(Snapshot(1.0, (site("n0", gpus=4),), {"w": waits}, running, rules=rules), POLICIES["fair-share"])
+    assert [one.victims for one in plan.handovers] == [(victim,)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from trainmaster.lifecycle.machine import apply
 from trainmaster.model import events as ev
+from trainmaster.model.cluster import WAIT_MAX_S
 from trainmaster.model.job import State
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.explanation import counted, forward
@@ -36,7 +37,9 @@ def whole_nodes(rng: Random, gpus: int, estimates: tuple[float | None, ...] = (2
     free, running, waiting = list(range(len(sites))), dict[str, Run](), dict[str, Task]()
     for seq in range(rng.randint(0, 14)):
         ask = rng.choice(asks)
-        kind = kind_of(ask, Owner(member=rng.choice("xy"), priority=rng.choice([0, 0, 0, 1])), rng.choice([None, 20.0]))
+        wait_max_s = rng.choice([WAIT_MAX_S, 12.0])  # some wait for too long while the queue is played
+        owner = Owner(member=rng.choice("xy"), priority=rng.choice([0, 0, 0, 1]), wait_max_s=wait_max_s)
+        kind = kind_of(ask, owner, rng.choice([None, 20.0]))
         task = Task(seq, f"j{seq}", kind, rng.random() * 10, 0.0, rng.choice(estimates))
         if ask.nodes <= len(free) and rng.random() < 0.5:
             nodes, free = tuple(free[: ask.nodes]), free[ask.nodes :]

@@ -103,7 +103,7 @@ class Tally:
 
     def _never_lent(self, kind: Kind, needed: Held) -> Refusal | None:
         """Why a job that is never stopped may not start: what it would borrow could not be taken back."""
-        over = self.borrows(kind)
+        over = self.borrows(kind, needed)
         if over is None:
             return None
         name, resource, nominal = over
@@ -187,18 +187,18 @@ class Tally:
         owned = any(nominal < UNBOUNDED and name in needed for name, nominal, _ in quotas)
         return owned and self.borrows(kind) is None
 
-    def borrows(self, kind: Kind) -> tuple[str, str, float] | None:
-        """Which project would hold more than is its own with one more job of this kind, of which resource, and what is its own.
+    def borrows(self, kind: Kind, amounts: Held | None = None) -> tuple[str, str, float] | None:
+        """Which project would borrow with one more job of this kind, which resource, and how much of that is its own.
 
-        Below a parent, what others would have to give back counts as given back.
+        `amounts`: what the job takes; None: what it asks for. What children of a project have borrowed counts as given back.
         """
         if self.idle:
             return None
-        needed, bounds = asked(kind.ask), self._of(kind)
-        for at, (name, held, quotas) in enumerate(bounds.own):
+        needed, bounds = asked(kind.ask) if amounts is None else amounts, self._of(kind)
+        for name, held, quotas in bounds.own:
             for resource, nominal, _ in quotas:
                 has = held.get(resource, 0) + needed.get(resource, 0)
-                if has > nominal and (not at or has - self._lent(name, resource, bounds.line) > nominal):
+                if has > nominal and has - self._lent(name, resource, bounds.line) > nominal:
                     return name, resource, nominal
         return None
 
@@ -218,15 +218,20 @@ class Tally:
         return found
 
     def borrowed(self, project: str, resources: Iterable[str]) -> Mapping[str, float]:
-        """Of each resource of which it holds more than is its own: how much more, in thousandths."""
+        """How much a project has borrowed of each of these resources, in thousandths. What siblings have borrowed is theirs."""
         line = self.rules.line(project)
         found: dict[str, float] = {}
         if not self.borrowers.isdisjoint(one.name for one in line):
             for resource in resources:
-                more = max(self._held(one.name).get(resource, 0) - quota_of(one, resource).nominal * WHOLE for one in line)
+                more = max(self._excess(one, resource, line) for one in line)
                 if more > 0:
                     found[resource] = more
         return found
+
+    def _excess(self, one: Project, resource: str, line: Sequence[Project]) -> float:
+        """How much `one` of `line` holds beyond its nominal quota once all that are not in `line` have given back."""
+        more = self._held(one.name).get(resource, 0) - quota_of(one, resource).nominal * WHOLE
+        return more if more <= 0 else more - self._lent(one.name, resource, line)
 
     def _held(self, project: str) -> Held:
         return self.held.setdefault(project, {})

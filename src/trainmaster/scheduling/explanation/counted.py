@@ -4,7 +4,7 @@ for is not counted.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from trainmaster.scheduling.model.request import ANYWHERE, Ask
 from trainmaster.scheduling.model.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.policies.fifo import FIRST_COME
 from trainmaster.scheduling.policies.policy import Policy
-from trainmaster.scheduling.state.order import Key
+from trainmaster.scheduling.state.order import Key, waited_long
 
 End = tuple[float, int, int, str]  # as it is thought of, of which job (its seq), nodes, id
 
@@ -47,7 +47,7 @@ class Counted:
     def starts(self, lives: Mapping[str, float], wanted: Collection[str]) -> dict[str, float]:
         """As `forward.starts`."""
         now_s, free, queue, ends = self.now_s, self.free, self.queue, list(self.ends)
-        missing, began_s = set(wanted), dict[str, float]()
+        missing, began_s, late_s = set(wanted), dict[str, float](), _late_s(queue)
         truly = [(now_s + lives[end[3]], end) for end in ends]
         heapify(truly)
         while True:
@@ -68,6 +68,19 @@ class Counted:
                 end = heappop(truly)[1]
                 free += end[2]
                 del ends[bisect_left(ends, end)]
+            if now_s >= late_s:
+                queue = _again(queue, now_s)
+                late_s = _late_s(queue)
+
+
+def _late_s(queue: Iterable[Waiting]) -> float:
+    """When the next job of `queue` will have waited for too long: then the order is another."""
+    return min((one.task.since_s + one.task.kind.wait_max_s for one in queue if one.key[0]), default=FOREVER)
+
+
+def _again(queue: Iterable[Waiting], now_s: float) -> list[Waiting]:
+    """The queue in its order at this time."""
+    return sorted([one._replace(key=(not waited_long(now_s, one.task), *one.key[1:])) for one in queue])
 
 
 def _start(now_s: float, free: int, ends: list[End], queue: Sequence[Waiting], *, room: bool) -> list[Waiting]:

@@ -58,8 +58,7 @@ def attempt(decision: Decision, task: Task) -> bool:
         _refuse(decision, task, missed, picky)  # else it is found out when somebody asks (`Waits`)
     if not decision.reserved.full:
         wanted = [one.option(holds_s) for one in missed if one.obstacle.barrier is None and told(one.ask).kind != "impossible"]
-        patient = task.id in decision.draft.patient
-        keep(decision, task, wanted, [Option(way.kind.ask, way.run_s(task, holds_s)) for way in ways] if patient else wanted)
+        keep(decision, task, wanted, _anyhow(decision, task, ways) if task.id in decision.draft.patient else wanted)
     return False
 
 
@@ -77,6 +76,12 @@ def _ways(decision: Decision, task: Task) -> tuple[Sequence[Way], bool]:
     market.ended = decision.snapshot.ended
     ways = market.ways(kind)
     return ways, len(ways) > 1 and kind.choices.by_cost and decision.snapshot.now_s < task.since_s + kind.wish.prefer_s
+
+
+def _anyhow(decision: Decision, task: Task, ways: Sequence[Way]) -> list[Option]:
+    """What it takes once it has given up waiting: all choices that no quota bars."""
+    holds_s, barrier = decision.outlook.holds_s(task), decision.state.tally.barrier
+    return [Option(way.kind.ask, way.run_s(task, holds_s)) for way in ways if barrier(way.kind) is None]
 
 
 def _waits_for_better(decision: Decision, task: Task, missed: Sequence[_Missed], free: Option) -> bool:
