@@ -105,4 +105,4 @@ class Parts:
 
 
 def _elsewhere(site: Site) -> Site:
-    return site._replace(open=False, why=GONE)
+    return site._replace(open=False, why=GONE, elsewhere=site.open)

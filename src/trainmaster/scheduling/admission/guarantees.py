@@ -29,6 +29,7 @@ class Guarantees:
         self._owing = {resource: sum(owed.values()) for resource, owed in self._owed.items()}
         self._nested = any(self._inside(one.name, owed) for owed in self._owed.values() for one in rules.projects)
         self._units: dict[str, _Units] = {}  # by resource
+        self._elsewhere: dict[str, int] = {}  # by resource: units on nodes that are planned by themselves
 
     def hold(self, name: str, resource: str, guaranteed: int, has: int) -> None:
         """A project to which so much is guaranteed has so much now."""
@@ -65,6 +66,10 @@ class Guarantees:
             if owed > 0:
                 units = self._units.setdefault(resource, _Units(space.cells, resource))
                 able = sum(units[number] * len(nodes) for number, nodes in space.nodes.items())
+                if resource not in self._elsewhere:
+                    away = (space.of[node] for node, site in enumerate(space.sites) if site.elsewhere)
+                    self._elsewhere[resource] = sum(units[number] for number in away)
+                able += self._elsewhere[resource]
                 found[resource] = Kept(Shape(), 0.0, able - owed, Later(space), None, units)
         return found
 

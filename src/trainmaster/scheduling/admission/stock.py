@@ -17,7 +17,7 @@ class Stock:
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self._sites = sites
-        self._closed = frozenset(node for node, site in enumerate(sites) if not site.open)
+        self._closed = frozenset(node for node, site in enumerate(sites) if not (site.open or site.elsewhere))
         self.held: Held = {}  # by all jobs together, on open nodes
 
     def enter(self, grant: Grant, amounts: Held, sign: int) -> None:
@@ -69,12 +69,12 @@ class Stock:
     @cached_property
     def capacity(self) -> Held:
         """What the nodes have that are open."""
-        return _amounts_of(site.cell for site in self._sites if site.open)
+        return _amounts_of(site.cell for site in self._sites if site.open or site.elsewhere)
 
     @cached_property
     def whole(self) -> Held:
         """What all have, those included that may come back."""
-        return _amounts_of(site.cell for site in self._sites if site.open or site.why != GONE)
+        return _amounts_of(site.cell for site in self._sites if site.open or site.elsewhere or site.why != GONE)
 
 
 @lru_cache(maxsize=1 << 17)

@@ -61,6 +61,7 @@ class Site(NamedTuple):
     pool: str = "default"
     labels: Labels = ()
     host: str = ""  # its parts share a machine; "": a machine of its own
+    elsewhere: bool = False  # it is open in a pool that is planned by itself (`pools`): guarantees may be met there
 
 
 class Space:
