@@ -214,3 +214,14 @@ def test_a_guarantee_is_kept_once_where_pools_have_policies_of_their_own() -> No
     plan = cycle(Snapshot(1.0, sites, waiting, {}, rules=rules), chosen(rules))
     assert started(plan) == ["o0", "o1"]
     assert plan.reason(waiting["o2"], 1.0).text == "waiting for quota: what is left of the GPUs is guaranteed to other projects"
+
+
+def test_guarantees_that_cannot_all_be_met_do_not_bar_each_other() -> None:
+    """One of two nodes is drained: each project waited for what is guaranteed to the other, and the rest stood idle."""
+    quota = (("gpus", Quota(guarantee=2, nominal=2)),)
+    rules = Cluster(projects=(Project("a", quotas=quota), Project("b", quotas=quota), Project("other")))
+    names = ("other", "a", "b", "a")
+    waiting = {f"j{at}": Task(at, f"j{at}", kind(1, owner=Owner(name, "x")), float(at)) for at, name in enumerate(names)}
+    for open, expected in ((False, ["j1", "j2"]), (True, ["j1", "j2", "j3"])):
+        plan = cycle(Snapshot(9.0, (site("n0"), site("n1", open=open)), waiting, {}, rules=rules), POLICIES["fair-share"])
+        assert sorted(started(plan)) == expected
