@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from trainmaster.model.cluster import Cluster, Project, Quota, Work
+from trainmaster.model.cluster import Cluster, Pool, Project, Quota, Work
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.model.cells import FOREVER, Cell
 from trainmaster.scheduling.model.jobs import Choices, Kind, Owner, Run, Task, kind_of
 from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
 from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.model.space import Grant, Site
-from trainmaster.scheduling.policies.known import POLICIES
+from trainmaster.scheduling.policies.known import POLICIES, chosen
 
 HOUR_S = 3600.0
 
@@ -214,3 +214,31 @@ def test_the_sibling_that_has_borrowed_gives_back_before_one_that_has_not(own: i
     waits = Task(9, "w", kind(2, owner=Owner("c", "y")), 0.0)
     plan = cycle(Snapshot(1.0, (site("n0", gpus=4),), {"w": waits}, running, rules=rules), POLICIES["fair-share"])
     assert [one.victims for one in plan.handovers] == [(victim,)]
+
+
+def test_a_guarantee_is_kept_once_where_pools_have_policies_of_their_own() -> None:
+    """Each pool kept all of it: nobody else could ever start anywhere."""
+    pools = (Pool("p0", policy="easy"), Pool("p1", policy="fair-share"))
+    rules = Cluster(pools, projects=(Project("kept", quotas=(("gpus", Quota(guarantee=2, nominal=2)),)), Project("other")))
+    sites = tuple(
+        one._replace(pool=pool.name, cell=one.cell._replace(pool=pool.name)) for pool in pools for one in [site(f"n-{pool.name}")]
+    )
+    waiting = {f"o{at}": Task(at, f"o{at}", kind(1, owner=Owner("other", "x")), 0.0) for at in range(3)}
+    waiting |= {f"k{at}": Task(9 + at, f"k{at}", kind(1, owner=Owner("kept", "x")), 0.0) for at in range(2)}
+    plan = cycle(Snapshot(1.0, sites, waiting, {}, rules=rules), chosen(rules))
+    assert sorted(started(plan)) == ["k0", "k1", "o0", "o1"]
+    waiting = {id: task for id, task in waiting.items() if id.startswith("o")}
+    plan = cycle(Snapshot(1.0, sites, waiting, {}, rules=rules), chosen(rules))
+    assert started(plan) == ["o0", "o1"]
+    assert plan.reason(waiting["o2"], 1.0).text == "waiting for quota: what is left of the GPUs is guaranteed to other projects"
+
+
+def test_guarantees_that_cannot_all_be_met_do_not_bar_each_other() -> None:
+    """One of two nodes is drained: each project waited for what is guaranteed to the other, and the rest stood idle."""
+    quota = (("gpus", Quota(guarantee=2, nominal=2)),)
+    rules = Cluster(projects=(Project("a", quotas=quota), Project("b", quotas=quota), Project("other")))
+    names = ("other", "a", "b", "a")
+    waiting = {f"j{at}": Task(at, f"j{at}", kind(1, owner=Owner(name, "x")), float(at)) for at, name in enumerate(names)}
+    for open, expected in ((False, ["j1", "j2"]), (True, ["j1", "j2", "j3"])):
+        plan = cycle(Snapshot(9.0, (site("n0"), site("n1", open=open)), waiting, {}, rules=rules), POLICIES["fair-share"])
+        assert sorted(started(plan)) == expected

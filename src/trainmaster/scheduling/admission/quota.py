@@ -124,8 +124,19 @@ class Tally:
         return frozenset(gpu for gpu in kinds if self._beyond(bounds, gpu, ask.gpu_milli) is not None)
 
     def set_aside(self, space: Space, kind: Kind) -> Mapping[str, Kept]:
-        """What is kept for other projects than that of such a job, by resource."""
-        return {} if self.idle else self.guarantees.set_aside(space, self._of(kind).line, self.stock)
+        """What is kept for other projects than that of such a job, by resource.
+
+        Where nodes are away, so that not all guarantees can be met, the first job within its own guarantee starts.
+        """
+        if self.idle:
+            return {}
+        line = self._of(kind).line
+        kept = self.guarantees.set_aside(space, line, self.stock)
+        return {resource: one for resource, one in kept.items() if not self._comes_first(line[0], resource, asked(kind.ask))}
+
+    def _comes_first(self, own: Project, resource: str, needed: Held) -> bool:
+        scarce = self.guarantees.pledged(resource, ()) > self.stock.capacity.get(resource, 0)
+        return scarce and resource in needed and self._guaranteed(own, resource, needed[resource])
 
     def _of(self, kind: Kind) -> "_Bounds":
         return self._bounds.get(kind.project) or self._bound(kind.project)
