@@ -225,3 +225,12 @@ def test_guarantees_that_cannot_all_be_met_do_not_bar_each_other() -> None:
     for open, expected in ((False, ["j1", "j2"]), (True, ["j1", "j2", "j3"])):
         plan = cycle(Snapshot(9.0, (site("n0"), site("n1", open=open)), waiting, {}, rules=rules), POLICIES["fair-share"])
         assert sorted(started(plan)) == expected
+
+
+def test_an_elastic_job_grows_on_the_kinds_of_gpu_that_its_project_may_hold() -> None:
+    """The first nodes were of a kind of which its project may hold none, so it did not grow at all."""
+    rules = Cluster(projects=(Project("p", quotas=(("b", Quota(limit=0)),)),))
+    sites = tuple(Site(f"n{at}", Cell((of,), (1,), (), 8 * WHOLE), (0,)) for at, of in enumerate("bbaa"))
+    elastic = Task(0, "e", kind_of(Choices((ask_of(1, Shape(1, cpus=1000)),), most=4), Owner("p", "x")), 0.0)
+    plan = cycle(Snapshot(1.0, sites, {"e": elastic}, {}, rules=rules), POLICIES["fair-share"])
+    assert [one.grant.nodes for one in plan.placements] == [(2, 3)]

@@ -77,9 +77,10 @@ def _grown(decision: Decision, task: Task, grant: Grant, most: int) -> Grant:
     space, tally = state.space, state.tally
     space.until_s = decision.outlook.stays_s(task) if space.closing else 0.0
     of = space.domains(ask.within)[0] if ask.within is not None else None
+    it = task._replace(kind=alone(task.kind, ask))
     able = [
         (number, [node for node in nodes if node not in grant.nodes and (of is None or of[node] == of[grant.nodes[0]])])
-        for number, nodes in places(decision, task._replace(kind=alone(task.kind, ask)))
+        for number, nodes in places(decision, it, tally.shut(it.kind))
     ]
     owed = list(tally.set_aside(space, task.kind).values())
     tally.enter(task.kind, grant, -1)
