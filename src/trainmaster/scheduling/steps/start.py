@@ -66,7 +66,7 @@ def grow(decision: Decision) -> None:
 
 def _claimed(decision: Decision, started: Mapping[str, Task]) -> bool:
     """Whether a job waits that might start on what is free."""
-    plan = decision.plan_of(decision.fitting.waits())
+    plan = decision.plan_of(decision.fitting.reasons())
     left = (task for id, task in decision.snapshot.waiting.items() if id not in started)
     return any(plan.reason(task, decision.snapshot.now_s).kind not in _CLAIMLESS for task in left)
 
