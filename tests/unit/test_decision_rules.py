@@ -242,3 +242,23 @@ def test_guarantees_that_cannot_all_be_met_do_not_bar_each_other() -> None:
     for open, expected in ((False, ["j1", "j2"]), (True, ["j1", "j2", "j3"])):
         plan = cycle(Snapshot(9.0, (site("n0"), site("n1", open=open)), waiting, {}, rules=rules), POLICIES["fair-share"])
         assert sorted(started(plan)) == expected
+
+
+def test_an_elastic_job_grows_on_the_kinds_of_gpu_that_its_project_may_hold() -> None:
+    """The first nodes were of a kind of which its project may hold none, so it did not grow at all."""
+    rules = Cluster(projects=(Project("p", quotas=(("b", Quota(limit=0)),)),))
+    sites = tuple(Site(f"n{at}", Cell((of,), (1,), (), 8 * WHOLE), (0,)) for at, of in enumerate("bbaa"))
+    elastic = Task(0, "e", kind_of(Choices((ask_of(1, Shape(1, cpus=1000)),), most=4), Owner("p", "x")), 0.0)
+    plan = cycle(Snapshot(1.0, sites, {"e": elastic}, {}, rules=rules), POLICIES["fair-share"])
+    assert [one.grant.nodes for one in plan.placements] == [(2, 3)]
+
+
+@pytest.mark.parametrize(("keeps", "starts"), [(False, []), (True, ["w"])])
+def test_no_job_starts_on_nodes_handed_over_that_close_before_its_end(keeps: bool, starts: list[str]) -> None:
+    """The victim took its time to end, or the window came later than the promise."""
+    waits = Task(1, "w", kind(2, HOUR_S), 0.0, 0.0, HOUR_S, keeps=keeps)
+    promised = {"w": Grant(waits.kind.ask, (0,), ((0, 1),))}
+    plan = cycle(Snapshot(1.0, (site("n0", HOUR_S),), {"w": waits}, {}, promised=promised), POLICIES["fair-share"])
+    assert (started(plan), plan.broken) == (starts, () if keeps else ("w",))
+    in_time = Snapshot(0.0, (site("n0", HOUR_S),), {"w": waits}, {}, promised=promised)
+    assert started(cycle(in_time, POLICIES["fair-share"])) == ["w"]

@@ -1,5 +1,4 @@
-"""Why a job waits, in plain words: the reason kept with it, and the fuller answer of `tm why`."""
-
+"""Whether the nodes could ever hold a request, and in plain words why not. `explanation.why` gives the whole answer."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

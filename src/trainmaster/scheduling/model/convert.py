@@ -17,7 +17,7 @@ from trainmaster.scheduling.model.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.model.space import Grant, Site
 from trainmaster.scheduling.model.usage import Account, Member
 
-NOWHERE = -1  # the place of a node that the inventory has not
+ABSENT = -1  # the place of a node that the inventory has not
 
 
 def sites_of(nodes: Iterable[Node], rules: Cluster = DEFAULT, now_s: float = 0.0) -> tuple[Site, ...]:
@@ -129,7 +129,7 @@ def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: M
         node = nodes.get(share.node)
         where = {device.index: place for place, device in enumerate(node.devices)} if node is not None else {}
         devices.append(tuple(where[index] for index in share.devices if index in where))
-    at = tuple(places.get(share.node, NOWHERE) for share in allocation.shares)
+    at = tuple(places.get(share.node, ABSENT) for share in allocation.shares)
     return Grant(ask, at, tuple(devices) if any(devices) else ())
 
 

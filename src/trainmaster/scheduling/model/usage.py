@@ -41,23 +41,23 @@ def charged(account: Account, rate: float, span: tuple[float, float], half_life_
 _MILLI = 1000
 
 
-class Held(NamedTuple):
-    """Live attempts of one member: what they are charged for together, and that times times of placement. Integers: exact."""
+class Rates(NamedTuple):
+    """Sums over the live attempts of one member. Integers, so that sums are exact."""
 
-    gpus: int = 0  # thousandths
+    gpus: int = 0  # that are charged, in thousandths
     cpus: int = 0
-    gpus_placed: int = 0  # thousandths × milliseconds
+    gpus_placed: int = 0  # each times its time of placement: thousandths × milliseconds
     cpus_placed: int = 0
 
 
-_NOTHING = Held()
+_NOTHING = Rates()
 
 
 class Holdings:
     """Live attempts by member, kept as they come and go."""
 
     def __init__(self) -> None:
-        self.of: dict[Member, Held] = {}
+        self.of: dict[Member, Rates] = {}
 
     def fill(self, alike: Mapping[Kind, Sequence[Run]]) -> None:
         """All of these, by their kinds."""
@@ -74,7 +74,7 @@ class Holdings:
 
     def _add(self, kind: Kind, ask: Ask, count: int, placed_ms: int) -> None:
         (gpus, cpus), before = billed(ask), self.of.get((kind.project, kind.member), _NOTHING)
-        after = Held(
+        after = Rates(
             before.gpus + count * gpus, before.cpus + count * cpus,
             before.gpus_placed + placed_ms * gpus, before.cpus_placed + placed_ms * cpus,
         )  # fmt: skip

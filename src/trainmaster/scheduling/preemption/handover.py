@@ -5,6 +5,7 @@ This is what stops thrash when those who make way leave at different times: what
 
 from collections.abc import Collection, Sequence
 
+from trainmaster.scheduling.admission.windows import need_of
 from trainmaster.scheduling.model.jobs import Run, Task, alone
 from trainmaster.scheduling.model.snapshot import Refusal, Snapshot
 from trainmaster.scheduling.model.space import Grant
@@ -35,7 +36,9 @@ class Promises:
         ready, coming = [], []
         for task in tasks:
             grant = snapshot.promised[task.id]
-            if space.has(grant) and task.not_before_s <= snapshot.now_s and not self._shut(task, grant):
+            if not self._stays(task, grant):
+                self.broken.append(task.id)
+            elif space.has(grant) and task.not_before_s <= snapshot.now_s and not self._shut(task, grant):
                 space.hold(grant)
                 self._state.plan(task, grant)
                 self.settled[task.id] = task._replace(kind=alone(task.kind, grant.ask))
@@ -57,6 +60,14 @@ class Promises:
             ids = {run.task.id for run in theirs}
             self.told[task.id] = Refusal("handover", given_up(ids, self.shrunk(ids)))
         return ready
+
+    def _stays(self, task: Task, grant: Grant) -> bool:
+        """Whether no window closes its nodes too early: of a node that it has held all the while that was known before."""
+        space = self._state.space
+        if task.keeps or not space.closing:
+            return True
+        until_s = self._snapshot.now_s + need_of(task.kind, task.estimate_s, self._snapshot.rules).least_s
+        return all(node < 0 or space.sites[node].cell.closes_s >= until_s for node in grant.nodes)
 
     def _shut(self, task: Task, grant: Grant) -> bool:
         """Whether quota stands in its way: of what it has held all the while it does not."""

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
@@ -32,11 +32,9 @@ _NEVER = Booking(FOREVER, frozenset())
 class Bookings:
     """Those of reservations, the first to be over first. What is theirs counts as taken from now on."""
 
-    def __init__(self, made: Iterable[Booking] = ()) -> None:
+    def __init__(self) -> None:
         self.made: list[Booking] = []
         self.until_s: dict[int, float] = {}  # of each of their nodes: until when it is anybody's
-        for one in made:
-            self.add(one)
 
     def add(self, booking: Booking) -> None:
         """One more."""

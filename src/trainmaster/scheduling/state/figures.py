@@ -58,7 +58,7 @@ def running(rows: Floats, now_s: float) -> Figures:
 
 
 SINCE_S, WAIT_MAX_S = 1, 7
-REQUEST, SAID_S = 8, 9  # columns of lines, after the figures of their heads (`state`)
+REQUEST, SAID_S = 8, 9  # columns of lines, after the figures of their heads (`state.queue`)
 PLACED_S, GPUS, STOPPING, EVICTIONS = 8, 9, 10, 11  # columns of those that run, after their figures
 
 

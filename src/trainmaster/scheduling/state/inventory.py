@@ -48,10 +48,6 @@ class Inventory:
         """Why a request waits that would fit."""
         found = self._kept_back.get(ask)
         if found is None:
-            found = self._kept_back[ask] = kept_back(ask)
+            text = f"waiting for {words.describe(ask)}: what is free is kept for a job ahead of it"
+            found = self._kept_back[ask] = Refusal("reserved", text)
         return found
-
-
-def kept_back(ask: Ask) -> Refusal:
-    """Why one waits that would fit."""
-    return Refusal("reserved", f"waiting for {words.describe(ask)}: what is free is kept for a job ahead of it")

@@ -1,7 +1,7 @@
 """Which requests could start at all: one comparison, in columns, of all requests with all states of nodes that there are.
 
 What is said is necessary, and enough for most: a gang in one domain, or one whose nodes must stay for some time, is looked at
-closer when it is its turn (`places`).
+closer when it is its turn (`steps.place`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -55,7 +55,7 @@ def attempt(decision: Decision, task: Task) -> bool:
         return True
     counts = task.kind.plain and task.kind.ask.within is None and not decision.state.space.closing
     if not counts or missed[0].obstacle.barrier is not None:
-        _refuse(decision, task, missed, picky)  # else it is found out when somebody asks (`Waits`)
+        _refuse(decision, task, missed, picky)  # else it is found out when somebody asks (`Reasons`)
     if not decision.reserved.full:
         wanted = [one.option(holds_s) for one in missed if one.obstacle.barrier is None and told(one.ask).kind != "impossible"]
         keep(decision, task, wanted, _anyhow(decision, task, ways) if task.id in decision.draft.patient else wanted)

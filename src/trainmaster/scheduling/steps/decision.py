@@ -10,7 +10,7 @@ from trainmaster.scheduling.preemption.handover import Promises
 from trainmaster.scheduling.preemption.victims import Stage
 from trainmaster.scheduling.reservation.reserved import Reserved
 from trainmaster.scheduling.state.cluster import ClusterState
-from trainmaster.scheduling.steps.fit import Fitting, Waits
+from trainmaster.scheduling.steps.fit import Fitting, Reasons
 from trainmaster.scheduling.steps.outlook import Outlook
 
 
@@ -42,14 +42,14 @@ class Decision:
 
     def plan(self) -> Plan:
         """What was decided. What is to be handed over is not free yet: the space is left as those that run have it."""
-        rest, state = self.fitting.waits(), self.state
+        rest, state = self.fitting.reasons(), self.state
         for handover in self.draft.handovers:
             state.space.give(handover.grant)
             state.tally.enter(self.snapshot.waiting[handover.job].kind, handover.grant, -1)
         self.promises.end()
         return self.plan_of(rest)
 
-    def plan_of(self, rest: Waits) -> Plan:
+    def plan_of(self, rest: Reasons) -> Plan:
         """All of it as one plan; `rest` says why those wait of which nothing else is known."""
         draft, reserved, promises = self.draft, self.reserved, self.promises
         return Plan(

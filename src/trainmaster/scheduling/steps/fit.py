@@ -61,9 +61,9 @@ class Fitting:
         self.lost.clear()
         self.held_off.clear()
 
-    def waits(self) -> "Waits":
+    def reasons(self) -> "Reasons":
         """Why those wait of whom nothing else is known."""
-        return Waits(self._state, self._counts())
+        return Reasons(self._state, self._counts())
 
     def _look(self) -> None:
         """Find out which lines may."""
@@ -92,7 +92,7 @@ class Fitting:
         return {number: len(nodes) for number, nodes in self._state.space.nodes.items()}
 
 
-class Waits:
+class Reasons:
     """Why jobs wait of whom a decision says nothing else: what it did not have to look at. Found out when somebody asks."""
 
     def __init__(self, state: ClusterState, counts: Mapping[int, int]) -> None:

@@ -66,7 +66,7 @@ def grow(decision: Decision) -> None:
 
 def _claimed(decision: Decision, started: Mapping[str, Task]) -> bool:
     """Whether a job waits that might start on what is free."""
-    plan = decision.plan_of(decision.fitting.waits())
+    plan = decision.plan_of(decision.fitting.reasons())
     left = (task for id, task in decision.snapshot.waiting.items() if id not in started)
     return any(plan.reason(task, decision.snapshot.now_s).kind not in _CLAIMLESS for task in left)
 
@@ -77,9 +77,10 @@ def _grown(decision: Decision, task: Task, grant: Grant, most: int) -> Grant:
     space, tally = state.space, state.tally
     space.until_s = decision.outlook.stays_s(task) if space.closing else 0.0
     of = space.domains(ask.within)[0] if ask.within is not None else None
+    it = task._replace(kind=alone(task.kind, ask))
     able = [
         (number, [node for node in nodes if node not in grant.nodes and (of is None or of[node] == of[grant.nodes[0]])])
-        for number, nodes in places(decision, task._replace(kind=alone(task.kind, ask)))
+        for number, nodes in places(decision, it, tally.shut(it.kind))
     ]
     owed = list(tally.set_aside(space, task.kind).values())
     tally.enter(task.kind, grant, -1)
