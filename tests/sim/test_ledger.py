@@ -42,7 +42,7 @@ FAULTS: dict[str, tuple[object, str, object, str]] = {
     "a millisecond is missing": (charging, "entries", changed(shorter), "was there from"),
     "nothing was done in vain": (charging, "entries", changed(without(Repeated)), "did in vain"),
     "all was done in vain": (charging, "entries", changed(from_the_beginning), "did in vain"),
-    "service counts twice": (charging, "service_rate", lambda rates: 2 * charging.WHOLE, "by the events"),
+    "service counts twice": (charging, "service_rate", lambda rates, weight: 2 * charging.WHOLE, "by the events"),
     "the store forgets": (store, "write_ledger", forgetful, "in the projection"),
 }
 

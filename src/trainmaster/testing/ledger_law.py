@@ -127,10 +127,11 @@ def _lost_from_ms(attempt: Attempt, told: dict[Attempt, _Told]) -> int | None:
 
 def _balance_problems(store: EventStore, told: dict[Attempt, _Told], projects: dict[str, str]) -> list[str]:
     """Check each project's decayed service by a separate integral; each half-life applies while it is configured."""
-    lives, set_s = [(-inf, Cluster().half_life_s)], 0.0
+    lives, weights, set_s = [(-inf, Cluster().half_life_s)], [(-inf, Cluster().cpu_weight)], 0.0
     for recorded, set_s in _steadied(list(_log(store))):
         if isinstance(recorded.event, ClusterConfigured):
             lives.append((round(recorded.now_s, 3) - set_s, recorded.event.cluster.half_life_s))
+            weights.append((lives[-1][0], recorded.event.cluster.cpu_weight))
     found = []
     for balance in store.balances():
         left = 0.0
@@ -138,7 +139,8 @@ def _balance_problems(store: EventStore, told: dict[Attempt, _Told], projects: d
             if one.served_s is not None and projects[job] == balance.project:
                 began_s, ended_s = one.served_s
                 decay = log(2) / [life_s for at_s, life_s in lives if at_s <= ended_s][-1]
-                served = (one.gpus or one.cpus) * (1 - 2 ** (-(ended_s - began_s) * decay / log(2))) / decay
+                weight = [weight for at_s, weight in weights if at_s <= ended_s][-1]
+                served = (one.gpus or weight * one.cpus) * (1 - 2 ** (-(ended_s - began_s) * decay / log(2))) / decay
                 left += served * _kept(lives, ended_s, balance.at_s - set_s)
         if not isclose(balance.service, left, rel_tol=1e-6, abs_tol=1e-6):
             found.append(f"{balance.project} has {balance.service} left, by the events {left}")
