@@ -1,4 +1,4 @@
-"""One decision: which jobs start where, which make way, for which room is kept, and why the others wait.
+"""One decision: which jobs start where, which are preempted, which get a reservation, and why the others wait.
 
 It reads the state, which events keep up to date, and remembers nothing: the same state gives the same plan.
 """
@@ -16,9 +16,9 @@ from trainmaster.scheduling.steps.start import grow, keep_promises
 
 
 def cycle(snapshot: Snapshot, policy: Policy, state: ClusterState | None = None) -> Plan:
-    """Start what fits in the policy's order, keep room for as many of the rest as it says, and say why they wait.
+    """Start the jobs that fit, in the policy's order; reserve nodes for as many others as it says; say why the rest wait.
 
-    `state` is that of this snapshot and policy, kept up to date; None: it is made from the snapshot.
+    `state` is the up-to-date state of this snapshot and policy; None: it is built from the snapshot.
     """
     if policy.parts:
         parts = Parts(snapshot, policy)
@@ -31,7 +31,7 @@ def cycle(snapshot: Snapshot, policy: Policy, state: ClusterState | None = None)
     keep_promises(decision)
     fitting, preempt, holds_s = decision.fitting, policy.preempt, decision.outlook.holds_s
 
-    def worth(task: Task, line: Line) -> bool:  # fit: it may start, now or once others have made way
+    def worth(task: Task, line: Line) -> bool:  # fit: it may start now, or after a preemption
         may = fitting.may(task, line, holds_s)
         return may or (preempt is not None and preempt.may_help(decision.stage, task, line))
 
@@ -40,16 +40,16 @@ def cycle(snapshot: Snapshot, policy: Policy, state: ClusterState | None = None)
     while (head := queue.next(worth)) is not None:
         _, _, line, place = head
         task = line[place][2]
-        if attempt(decision, task) or waits_alone(decision, task):  # admit, place, make way, reserve, or refuse
+        if attempt(decision, task) or waits_alone(decision, task):  # admit, place, preempt, reserve, or refuse
             queue.behind(head)
     grow(decision)
     return decision.plan()
 
 
 def kept(state: ClusterState | None, snapshot: Snapshot, policy: Policy) -> ClusterState | None:
-    """The state for such a decision: this one, or a new one where nodes, rules or order are others now.
+    """The state for the next decision: the same, or a new one if nodes, rules or order have changed.
 
-    None where every pool has a policy of its own: then each part of the cluster is looked at by itself.
+    None if pools have different policies: then each part of the cluster is planned by itself, with its own state.
     """
     if policy.parts:
         return None

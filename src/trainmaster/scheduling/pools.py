@@ -1,6 +1,6 @@
-"""Pools whose policies differ are planned one after the other, each with its own nodes and the jobs that could run there.
+"""Pools with different policies are planned one after the other, each with its own nodes and the jobs that could run there.
 
-A job that fits into several is tried in each, in the order of the pools in the configuration, until one takes it.
+A job that fits into several pools is tried in each, in the order of the configuration, until it starts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +11,11 @@ from trainmaster.scheduling.model.snapshot import Plan, Refusal, Snapshot
 from trainmaster.scheduling.model.space import GONE, Site
 from trainmaster.scheduling.policies.policy import Policy
 
-_APART = frozenset(("impossible", "window"))  # what is said of a job itself, of some of the pools
+_APART = frozenset(("impossible", "window"))  # these reasons hold only in the pool that gives them
 
 
 class Parts:
-    """The snapshot as each policy is to see it, one after the other; `took` tells what came of it."""
+    """The snapshot as each policy sees it, one after the other. `took` records the plan of each."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         self._snapshot, self._policy = snapshot, policy
@@ -23,7 +23,7 @@ class Parts:
         self._running = dict(snapshot.running)
         self._plans: list[Plan] = []
         self._seen: Sequence[Task] = ()
-        self._rests: list[tuple[set[Kind], Plan]] = []  # of each plan: whose kinds it saw
+        self._rests: list[tuple[set[Kind], Plan]] = []  # each plan with the kinds that it saw
 
     def __iter__(self) -> Iterator[tuple[Snapshot, Policy]]:
         snapshot, hopeless, named = (
@@ -31,7 +31,7 @@ class Parts:
             set[str](),
             frozenset[str]().union(*(pools for pools, _ in self._policy.parts)),
         )
-        unnamed = {site.pool for site in snapshot.sites} - named  # they go with the first
+        unnamed = {site.pool for site in snapshot.sites} - named  # these belong to the first part
         for at, (own_pools, policy) in enumerate(self._policy.parts):
             pools = own_pools if at else own_pools | unnamed
             sites = tuple(site if site.pool in pools else _elsewhere(site) for site in snapshot.sites)
@@ -60,7 +60,7 @@ class Parts:
         return {id: Run(snapshot.waiting[id], coming[id], snapshot.now_s, stopping=True) for id in others}
 
     def took(self, plan: Plan) -> None:
-        """What one policy decided: whom it starts need not be tried elsewhere, and what they take counts as held."""
+        """Record the plan of one policy. Its starts are not tried in other pools, and their nodes count as held."""
         self._rests.append(({task.kind for task in self._seen}, plan))
         self._plans.append(plan)
         started = [(one.job, one.grant) for one in plan.placements] + [(one.job, one.grant) for one in plan.handovers]
@@ -73,7 +73,7 @@ class Parts:
             del self._waiting[id]
 
     def whole(self) -> Plan:
-        """All of it as one plan."""
+        """All plans as one."""
         plans = self._plans
         refused: dict[Kind, Refusal] = {}
         promised: dict[str, Refusal] = {}
@@ -84,7 +84,7 @@ class Parts:
             refused |= {kind: one for kind, one in plan.refused.items() if kind not in refused or one.kind != "impossible"}
             promised |= plan.promised
             patient |= {id: one for id, one in plan.patient.items() if id not in patient or one.kind not in _APART}
-        for id in [id for id, one in patient.items() if one.kind in _APART]:  # elsewhere it may wait for something else
+        for id in [id for id, one in patient.items() if one.kind in _APART]:  # in another pool it may wait for something else
             kind = self._snapshot.waiting[id].kind
             other = refused.get(kind) or self.reason(kind)
             if other.kind != "impossible":
@@ -104,7 +104,7 @@ class Parts:
         )
 
     def reason(self, kind: Kind) -> Refusal:
-        """Why those wait of whom no plan says anything: the last one that saw such a job knows."""
+        """Why a job waits of which no plan says anything: asks the last plan that saw such a job."""
         rest = next(plan.rest for kinds, plan in reversed(self._rests) if kind in kinds)
         assert rest is not None
         return rest.reason(kind)

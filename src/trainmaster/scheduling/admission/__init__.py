@@ -1,1 +1,1 @@
-"""Whether a job may start at all: what nodes could ever hold, maintenance windows, quotas."""
+"""Whether a job may start at all: what the nodes could ever hold, maintenance windows, quotas."""

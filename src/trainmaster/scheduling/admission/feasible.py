@@ -1,4 +1,4 @@
-"""Whether the nodes could ever hold a request, and in plain words why not. `explanation.why` gives the whole answer."""
+"""Whether the nodes could ever hold a request, and the reason if not. `explanation.why` gives the whole answer."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from trainmaster.scheduling.model.space import GONE, Site
 
 
 class Group(NamedTuple):
-    """Nodes that are alike when nothing runs on them, wherever they are."""
+    """Nodes that are equal when they are empty, wherever they are."""
 
     cell: Cell
     open: bool
@@ -21,7 +21,7 @@ class Group(NamedTuple):
 
 
 def grouped(sites: Sequence[Site]) -> tuple[Group, ...]:
-    """The inventory as few groups, so that a question about all nodes is asked once for each."""
+    """The inventory in a few groups, so a question about all nodes is answered once per group."""
     found: dict[tuple[Cell, bool, str], list[Site]] = {}
     for site in sites:
         found.setdefault((site.cell, site.open, site.why), []).append(site)
@@ -29,7 +29,7 @@ def grouped(sites: Sequence[Site]) -> tuple[Group, ...]:
 
 
 def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
-    """Why a request that did not fit waits: because it never can, or because others hold what it needs."""
+    """Why a request that did not fit waits: it can never fit, or other jobs hold the nodes."""
     lacking = impossible(ask, groups)
     if lacking is not None:
         return Refusal("impossible", lacking)
@@ -41,13 +41,13 @@ def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
 
 
 def away(groups: Sequence[Group]) -> str:
-    """Which of these take no new work, and why."""
+    """Which of these nodes take no new work, and why."""
     gone = sorted((site.name, group.why) for group in groups if not group.open for site in group.sites)
     return ", ".join(f"{name} is {why}" for name, why in gone)
 
 
 def joined(found: Sequence[tuple[Ask, Refusal]]) -> Refusal:
-    """Why one waits to which any of several requests would do, each with the reason why that is not met."""
+    """Why a job waits that accepts any of several requests, from the reason for each request."""
     told = [one for one in found if one[1].kind != "impossible"] or found
     texts = dict.fromkeys(one.text for _, one in told)
     if len(texts) == 1:
@@ -63,7 +63,7 @@ def joined(found: Sequence[tuple[Ask, Refusal]]) -> Refusal:
 
 
 def impossible(ask: Ask, groups: Sequence[Group]) -> str | None:
-    """Why no state of these nodes could ever hold the request; None when one could. Those that are gone do not count."""
+    """Why these nodes could never hold the request, even when empty; None: they could. Nodes that are gone do not count."""
     there = [group for group in groups if group.why != GONE]
     lacking = _impossible(ask.each, ask.nodes, there)
     if lacking is None and ask.lead is not None:
@@ -77,13 +77,13 @@ def impossible(ask: Ask, groups: Sequence[Group]) -> str | None:
 
 
 def never(asks: Sequence[Ask], groups: Sequence[Group]) -> str | None:
-    """Why no state of these nodes could ever hold any of these requests; None when one of them could be held."""
+    """Why these nodes could never hold any of these requests; None: they could hold one."""
     lacking = [impossible(ask, groups) for ask in asks]
     return None if None in lacking else "; and ".join(dict.fromkeys(filter(None, lacking)))
 
 
 def fits(ask: Ask, groups: Sequence[Group]) -> bool:
-    """Whether these nodes hold it when nothing else runs on them."""
+    """Whether these nodes could hold the request when they are empty."""
     if ask.within is not None:
         return any(able >= ask.nodes and led for able, led in _domains(ask, groups).values())
     able = sum(len(group.sites) for group in groups if steps(group.cell, ask.each))
@@ -91,7 +91,7 @@ def fits(ask: Ask, groups: Sequence[Group]) -> bool:
 
 
 def _domains(ask: Ask, groups: Sequence[Group]) -> dict[Domain, tuple[int, int]]:
-    """How many nodes of each domain could give a member's part, and how many the first's."""
+    """By domain: how many nodes could hold a member, and how many the first member."""
     found: dict[Domain, tuple[int, int]] = {}
     for group in groups:
         gives, leads = bool(steps(group.cell, ask.each)), bool(steps(group.cell, ask.first))
@@ -126,12 +126,12 @@ def _impossible(shape: Shape, count: int, groups: Sequence[Group]) -> str | None
 
 
 def _declared(name: str) -> str:
-    """The setting that declares something counted."""
+    """The setting that declares a counted resource."""
     return "[nodes] " + name.partition(".")[0].removesuffix("_bytes").removesuffix("_bps")
 
 
 def _too_much(shape: Shape, cells: Sequence[Cell]) -> str:
-    """Of what no node has enough."""
+    """The resources of which no node has enough."""
     gpus = max(WHOLE * sum(n for kind, n in zip(c.kinds, c.whole, strict=True) if shape.takes(kind)) for c in cells)
     cpus, memory = max(cell.cpus for cell in cells), max(cell.memory for cell in cells)
     most = [words.gpus(gpus, words.kinds(shape))] if gpus < shape.gpu_milli else []

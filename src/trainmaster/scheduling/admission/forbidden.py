@@ -1,4 +1,4 @@
-"""What rules let nobody start, whoever ends: told before a job waits for it."""
+"""What the rules never let start, whichever jobs end: known before a job joins the queue."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ _QUOTA = "waiting for quota: "
 
 
 class Forbidden:
-    """What rules let nobody start on these nodes. Nodes that are away count."""
+    """What the rules never let start on these nodes. Nodes that may come back count."""
 
     def __init__(self, rules: Cluster, sites: Sequence[Site]) -> None:
         self._rules, self._groups = rules, grouped(sites)
@@ -23,7 +23,7 @@ class Forbidden:
         self._tally = Tally(rules, () if self._idle else [site._replace(open=site.why != GONE) for site in sites])
 
     def why(self, kind: Kind) -> str | None:
-        """Why none of the requests of this kind that nodes could hold may ever start; None: one may, or it is not the rules."""
+        """Why the rules never let a job of this kind start; None: they may let it, or the nodes could never hold it anyway."""
         able = [ask for ask in kind.asks if impossible(ask, self._groups) is None]
         found = list(self._barriers(kind, able))
         if not found or len(found) < len(able):

@@ -1,4 +1,4 @@
-"""What is guaranteed to projects and not in their hands: nobody else gets it.
+"""Guarantees: what is guaranteed to a project and not used by it is kept from other projects.
 
 It is set aside where its jobs can start, not as a mere number: of what is guaranteed in GPUs, as many devices stay wholly free
 with a CPU beside them on their node (less where nodes have fewer CPUs than GPUs); of CPUs, as many whole ones. What is
@@ -16,45 +16,45 @@ from trainmaster.scheduling.reservation.backfill import Kept, Later
 
 
 class Guarantees:
-    """Of all projects, kept as jobs come and go."""
+    """The guarantees of all projects, updated as jobs start and end."""
 
     def __init__(self, rules: Cluster) -> None:
         self._rules = rules
-        self._owed: dict[str, Held] = {}  # by resource: to whom how much
+        self._owed: dict[str, Held] = {}  # by resource: how much is owed to which project
         for one in rules.projects:
             for resource, quota in one.quotas:
                 if quota.guarantee:
                     self._owed.setdefault(resource, {})[one.name] = int(quota.guarantee * WHOLE)
-        self._pledged = {resource: dict(owed) for resource, owed in self._owed.items()}  # the same while nobody holds anything
+        self._pledged = {resource: dict(owed) for resource, owed in self._owed.items()}  # the same while no job runs
         self._owing = {resource: sum(owed.values()) for resource, owed in self._owed.items()}
         self._nested = any(self._inside(one.name, owed) for owed in self._owed.values() for one in rules.projects)
         self._units: dict[str, _Units] = {}  # by resource
 
     def hold(self, name: str, resource: str, guaranteed: int, has: int) -> None:
-        """A project to which so much is guaranteed has so much now."""
+        """A project with a guarantee now holds `has`."""
         owed = guaranteed - has if has < guaranteed else 0
         self._owing[resource] += owed - self._owed[resource][name]
         self._owed[resource][name] = owed
 
     def owing(self, resource: str) -> int:
-        """To all together; what is guaranteed within a project's own counts twice."""
+        """What is owed to all projects. A guarantee inside the guarantee of a parent counts twice."""
         return self._owing.get(resource, 0)
 
     def to_others(self, resource: str, line: Sequence[Project]) -> int:
-        """What is owed to projects that are not in `line`."""
+        """What is owed to projects outside `line`."""
         owed = self._owed.get(resource, {})
         if self._nested:
             return self._of_others(owed, line)
         return self._owing.get(resource, 0) - sum(owed.get(one.name, 0) for one in line)
 
     def below(self, name: str, resource: str, line: Sequence[Project]) -> int:
-        """The same of those below a project of `line`."""
+        """What is owed to projects below `name`, a project of `line`, and outside `line`."""
         owed = self._owed.get(resource, {})
         inner = {one: left for one, left in owed.items() if any(up.name == name for up in self._rules.line(one)[1:])}
         return self._of_others(inner, line)
 
     def pledged(self, resource: str, line: Sequence[Project]) -> int:
-        """What is guaranteed to projects that are not in `line`, whatever they have."""
+        """What is guaranteed to projects outside `line`, whatever they hold."""
         return self._of_others(self._pledged.get(resource, {}), line)
 
     def set_aside(self, space: Space, line: Sequence[Project], stock: Stock) -> Mapping[str, Kept]:
@@ -70,7 +70,7 @@ class Guarantees:
         return found
 
     def _of_others(self, guaranteed: Mapping[str, int], line: Sequence[Project]) -> int:
-        """How much of this is other projects' than those in `line`. What is guaranteed within a project's own counts once."""
+        """How much of `guaranteed` belongs to projects outside `line`. A guarantee inside that of a parent counts once."""
         own = {one.name for one in line}
 
         def kept(name: str) -> int:
@@ -80,23 +80,23 @@ class Guarantees:
         return sum(kept(name) for name in guaranteed if self._above(name, guaranteed) is None)
 
     def _inside(self, name: str, guaranteed: Mapping[str, int]) -> list[str]:
-        """Those of `guaranteed` that are part of a project with none of them between."""
+        """The nearest projects below `name` that are in `guaranteed`."""
         return [one for one in guaranteed if self._above(one, guaranteed) == name]
 
     def _above(self, name: str, guaranteed: Mapping[str, int]) -> str | None:
-        """The nearest of those that it is part of to which anything is guaranteed as well."""
+        """The nearest ancestor that is in `guaranteed`."""
         return next((one.name for one in self._rules.line(name)[1:] if one.name in guaranteed), None)
 
 
 class _Units(dict[int, int]):
-    """By the number of a cell: how many whole units of a resource jobs could start with on a node that is in it."""
+    """By the number of a cell: with how many whole units of a resource jobs could start on a node in it."""
 
     def __init__(self, cells: Cells, resource: str, cpus_per_gpu: int) -> None:
         super().__init__()
         self._cells, self._resource, self._cpus_per_gpu = cells, resource, cpus_per_gpu
 
     def __missing__(self, number: int) -> int:
-        """Count once."""
+        """Count the units of a cell once."""
         cell, resource = self._cells.values[number], self._resource
         cpus = max(cell.cpus, 0)
         gpus = sum(count for kind, count in zip(cell.kinds, cell.whole, strict=True) if resource in (GPUS, kind))

@@ -1,8 +1,8 @@
-"""What projects may hold: guarantee ≤ nominal ≤ limit of each resource, and how many jobs may run at a time.
+"""Quotas of projects: guarantee ≤ nominal ≤ limit of each resource, and how many jobs may run at a time.
 
-Up to its nominal quota a project has what is its own; beyond it borrows what others leave idle, and gives it back when they
-come (`preemption.victims.ByRight`). What is guaranteed is never lent (`guarantees`). A parent's quota holds for all that is
-below it. Sources: Kueue's cohorts, Volcano's capacity plugin.
+Up to its nominal quota a project uses its own. Beyond it, it borrows what other projects leave idle, and they reclaim it
+(`preemption.victims.ByRight`). What is guaranteed is never lent (`guarantees`). The quota of a parent holds for all projects
+below it together. Sources: Kueue's cohorts, Volcano's capacity plugin.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,20 +20,18 @@ from trainmaster.scheduling.reservation.backfill import Kept
 
 
 class Tally:
-    """What every project holds now, against what it may. Changed in place while plans are made."""
+    """What every project holds now and may hold. A decision changes it in place."""
 
     def __init__(self, rules: Cluster, sites: Sequence[Site]) -> None:
         self.rules, self.stock, self.guarantees, self._lanes = rules, Stock(sites), Guarantees(rules), _Lanes(rules)
         self.idle = not any(one.bounded for one in rules.projects) and not self._lanes.express
         self.held: dict[str, Held] = {}
-        self.jobs: dict[str | tuple[str, str], int] = {}  # that run, by project and by member
-        self.borrowers: set[str] = set()  # projects that hold more than is theirs of anything
+        self.jobs: dict[str | tuple[str, str], int] = {}  # running jobs, by project and by member
+        self.borrowers: set[str] = set()  # projects that hold more than the nominal quota of a resource
         self._bounds: dict[str, _Bounds] = {}
 
     def fill(self, alike: Mapping[Kind, Sequence[Run]], sign: int = 1) -> None:
-        """All that these hold (or no longer do: `sign` -1). What jobs of one kind hold is the same, unless any kind of GPU is
-        welcome to them.
-        """
+        """Add what these jobs hold (`sign` -1: subtract). Jobs of one kind hold the same, unless they accept any GPU."""
         if self.idle:
             return
         for kind, runs in alike.items():
@@ -46,7 +44,7 @@ class Tally:
                     self.enter(kind, run.grant, sign)
 
     def enter(self, kind: Kind, grant: Grant, sign: int = 1) -> None:
-        """A job of this kind holds this (or no longer does: `sign` -1)."""
+        """Add what a job of this kind holds (`sign` -1: subtract)."""
         if self.idle:
             return
         amounts = self.stock.amounts(grant)
@@ -54,7 +52,7 @@ class Tally:
         self.stock.enter(grant, amounts, sign)
 
     def leave(self, runs: Collection[Run], sign: int = 1) -> None:
-        """They give back what they do when they stop (or do not after all: `sign` -1)."""
+        """Subtract what these jobs free when they stop (`sign` -1: add it again)."""
         self.fill(by_kind(runs), -sign)
         for run in runs:
             if run.shrinking:
@@ -77,7 +75,7 @@ class Tally:
         self.jobs[member] = self.jobs.get(member, 0) + sign
 
     def barrier(self, kind: Kind, grant: Grant | None = None) -> Refusal | None:
-        """Why a job of this kind may not start now whatever is free (on just this, if `grant` is given); None: it may."""
+        """Why quotas bar a job of this kind now (with `grant`: on exactly these nodes); None: they do not."""
         if self.idle:
             return None
         bounds, jobs = self._of(kind), self.jobs
@@ -102,7 +100,7 @@ class Tally:
         return None if self.rules.work(kind.work).preemptible else self._never_lent(kind, needed)
 
     def _never_lent(self, kind: Kind, needed: Held) -> Refusal | None:
-        """Why a job that is never stopped may not start: what it would borrow could not be taken back."""
+        """Why a job of a class that is not preemptible may not start: it would borrow what could not be reclaimed."""
         over = self.borrows(kind, needed)
         if over is None:
             return None
@@ -115,7 +113,7 @@ class Tally:
         return Refusal("quota", f"waiting for quota: {why}")
 
     def shut(self, kind: Kind) -> frozenset[str]:
-        """Kinds of GPU that a job of this kind, to which any kind is welcome, may not take now."""
+        """The kinds of GPU that a job that accepts any kind may not take now."""
         ask = kind.ask
         if self.idle or len(ask.each.kinds) == 1 or not ask.gpu_milli:
             return frozenset()
@@ -124,9 +122,9 @@ class Tally:
         return frozenset(gpu for gpu in kinds if self._beyond(bounds, gpu, ask.gpu_milli) is not None)
 
     def set_aside(self, space: Space, kind: Kind) -> Mapping[str, Kept]:
-        """What is kept for other projects than that of such a job, by resource.
+        """By resource: what is kept for projects other than that of such a job.
 
-        Where nodes are away, so that not all guarantees can be met, the first job within its own guarantee starts.
+        If nodes are away and not all guarantees can be met, the first job within its own guarantee starts.
         """
         if self.idle:
             return {}
@@ -186,11 +184,11 @@ class Tally:
         return None
 
     def _guaranteed(self, own: Project, resource: str, milli: int) -> bool:
-        """Whether so much more is within what is guaranteed to a project."""
+        """Whether a project stays within its guarantee with so much more."""
         return self._held(own.name).get(resource, 0) + milli <= quota_of(own, resource).guarantee * WHOLE
 
     def within(self, kind: Kind) -> bool:
-        """Whether something is its project's own of what a job of this kind asks for, and it would borrow nothing."""
+        """Whether a job of this kind may reclaim: its project has a nominal quota of what it asks for, and would not borrow."""
         if self.idle:
             return False
         needed = asked(kind.ask)
@@ -214,12 +212,12 @@ class Tally:
         return None
 
     def keeps(self, project: str, resources: Collection[str]) -> bool:
-        """Whether what a project holds of these is its own."""
+        """Whether a project has a nominal quota of these resources and stays within it."""
         quotas = (quota for one in self.rules.line(project) for name, quota in one.quotas if name in resources)
         return any(quota.nominal < UNBOUNDED for quota in quotas) and not self.borrowed(project, resources)
 
     def _lent(self, name: str, resource: str, line: Sequence[Project]) -> float:
-        """What those below a project that are not in `line` hold beyond what is their own."""
+        """What projects below `name` and outside `line` hold beyond their own nominal quotas."""
         own, found = {one.name for one in line}, 0.0
         for one in self.rules.projects:
             if one.parent == name:
@@ -229,7 +227,7 @@ class Tally:
         return found
 
     def borrowed(self, project: str, resources: Iterable[str]) -> Mapping[str, float]:
-        """How much a project has borrowed of each of these resources, in thousandths. What siblings have borrowed is theirs."""
+        """How much a project has borrowed of each of these resources, in thousandths, without what siblings have borrowed."""
         line = self.rules.line(project)
         found: dict[str, float] = {}
         if not self.borrowers.isdisjoint(one.name for one in line):
@@ -240,7 +238,7 @@ class Tally:
         return found
 
     def _excess(self, one: Project, resource: str, line: Sequence[Project]) -> float:
-        """How much `one` of `line` holds beyond its nominal quota once all that are not in `line` have given back."""
+        """How much `one` of `line` holds beyond its nominal quota, without what projects outside `line` have borrowed."""
         more = self._held(one.name).get(resource, 0) - quota_of(one, resource).nominal * WHOLE
         return more if more <= 0 else more - self._lent(one.name, resource, line)
 
@@ -249,34 +247,36 @@ class Tally:
 
 
 class _Lanes:
-    """Express lanes: GPUs that are kept for short jobs of a class, and what such jobs hold of them."""
+    """Express lanes: GPUs that are reserved for short jobs of a class, and what such jobs hold of them."""
 
     def __init__(self, rules: Cluster) -> None:
         self.express = {one.name: one for one in rules.classes if one.express_gpus}
         self._held: Held = {}  # by class
 
     def enter(self, kind: Kind, ask: Ask, sign: int) -> None:
-        """A job holds this (or no longer does: `sign` -1)."""
+        """Add what a job holds (`sign` -1: subtract)."""
         if self.express and self._hurries(kind, ask):
             self._held[kind.work] = self._held.get(kind.work, 0) + sign * ask.gpu_milli
 
     def bar(self, kind: Kind, ask: Ask, stock: Stock) -> bool:
-        """Whether it would take what is kept for others' lanes."""
+        """Whether a job would take GPUs that are reserved for express lanes."""
         if not self.express or not ask.gpu_milli or self._hurries(kind, ask):
             return False
         kept = sum(max(0, int(one.express_gpus * WHOLE) - self._held.get(name, 0)) for name, one in self.express.items())
         return ask.gpu_milli + kept > stock.free(GPUS)
 
     def _hurries(self, kind: Kind, ask: Ask) -> bool:
-        """Whether it, with this, may use the express lane of its class."""
+        """Whether a job with this request may use the express lane of its class."""
         work = self.express.get(kind.work)
         short = work is not None and kind.limit_s is not None and kind.limit_s <= work.express_limit_s
         return work is not None and short and ask.gpu_milli <= work.express_gpus * WHOLE
 
 
 class _Bounds(NamedTuple):
-    """What holds for one project and those that it is part of. `own`: of each its name, what it holds, and of each resource how
-    much is nominal and guaranteed, in thousandths; `limits` by resource: whose, what they hold, the most.
+    """The quotas of one project and its ancestors.
+
+    `own`: of each its name, what it holds, and of each resource the nominal quota and the guarantee, in thousandths.
+    `limits`, by resource: project, what it holds, limit.
     """
 
     line: tuple[Project, ...]
@@ -287,13 +287,13 @@ class _Bounds(NamedTuple):
 
 
 def closed(kind: Kind, shut: frozenset[str]) -> Refusal:
-    """Why a job to which any kind of GPU is welcome waits while some are free."""
+    """Why a job that accepts any kind of GPU waits although some are free."""
     kinds = ", ".join(sorted(shut))
     return Refusal("quota", f"waiting for quota: project {kind.project} may not hold so many more GPUs of kind {kinds}")
 
 
 def quota_of(project: Project, resource: str) -> Quota:
-    """What holds for a resource; without one, nothing is guaranteed and nothing limited."""
+    """The quota of a project for a resource; by default nothing is guaranteed or limited."""
     return next((quota for name, quota in project.quotas if name == resource), _FREE)
 
 
@@ -301,7 +301,7 @@ _FREE = Quota()
 
 
 def guaranteed_to_others(resource: str) -> Refusal:
-    """Why a job waits although it would fit."""
+    """Why a job waits although it fits: the rest is guaranteed to other projects."""
     return Refusal("quota", f"waiting for quota: what is left of {_noun(resource)} is guaranteed to other projects")
 
 

@@ -1,4 +1,4 @@
-"""What the open nodes have of each resource, and what jobs hold of it, in thousandths."""
+"""How much of each resource the open nodes have and jobs hold, in thousandths."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ GPUS, CPUS = "gpus", "cpus"
 
 
 class Stock:
-    """Of one inventory."""
+    """The resources of one inventory."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self._sites = sites
@@ -22,13 +22,13 @@ class Stock:
         self.held: Held = {}  # by all jobs together, on open nodes
 
     def enter(self, grant: Grant, amounts: Held, sign: int) -> None:
-        """A job holds this (or no longer does: `sign` -1); `amounts` are what it takes."""
+        """Add the `amounts` that a job holds (`sign` -1: subtract)."""
         self.add(amounts, sign)
         if not self._closed.isdisjoint(grant.nodes):
             self.add(self._on_closed(grant), -sign)
 
     def add(self, amounts: Held, times: int) -> None:
-        """So many times these amounts are held more."""
+        """Add these amounts so many times."""
         for resource, milli in amounts.items():
             self.held[resource] = self.held.get(resource, 0) + times * milli
 
@@ -37,11 +37,11 @@ class Stock:
         return not self._closed and (len(ask.each.kinds) == 1 or not ask.gpu_milli)
 
     def free(self, resource: str) -> int:
-        """What nobody holds."""
+        """How much is free."""
         return self.capacity.get(resource, 0) - self.held.get(resource, 0)
 
     def amounts(self, grant: Grant) -> Held:
-        """What a grant takes, by the kinds of the very devices."""
+        """The amounts of a grant, with the kinds of its devices."""
         found = asked(grant.ask)
         if len(grant.ask.each.kinds) == 1 or not grant.ask.gpu_milli:
             return found
@@ -58,7 +58,7 @@ class Stock:
         return found
 
     def _on_closed(self, grant: Grant) -> Held:
-        """What it takes of nodes that are not open: of what these have nothing counts as there to be given either."""
+        """The amounts on nodes that are not open. These nodes do not count in `capacity` either."""
         found: Held = {}
         for index, node in enumerate(grant.nodes):
             if node in self._closed:
@@ -75,18 +75,18 @@ class Stock:
 
     @cached_property
     def capacity(self) -> Held:
-        """What the nodes have that are open."""
+        """The amounts on open nodes."""
         return _amounts_of(site.cell for site in self._sites if site.open or site.elsewhere)
 
     @cached_property
     def whole(self) -> Held:
-        """What all have, those included that may come back."""
+        """The amounts on all nodes, including those that may come back."""
         return _amounts_of(site.cell for site in self._sites if site.open or site.elsewhere or site.why != GONE)
 
 
 @lru_cache(maxsize=1 << 17)
 def asked(ask: Ask) -> Held:
-    """What a gang counts as against quotas, in thousandths; a kind of GPU only where it names one."""
+    """The amounts of a request that count for quotas, in thousandths; a kind of GPU only if it names one."""
     lead = ask.first
     found = {CPUS: ask.each.cpus * (ask.nodes - 1) + lead.cpus}
     if ask.gpu_milli:

@@ -1,6 +1,6 @@
-"""For how long nodes stay, and who needs them for longer: maintenance closes them, once or again and again.
+"""Maintenance windows: for how long nodes stay open, and which jobs need them for longer.
 
-A node that closes takes only what ends before. Who needs more than any time between two windows can never start.
+A node that closes takes only jobs that end before. A job that needs more than the time between two windows can never start.
 """
 
 from bisect import bisect_left
@@ -18,15 +18,15 @@ from trainmaster.scheduling.model.request import Ask
 from trainmaster.scheduling.model.snapshot import Refusal
 from trainmaster.scheduling.model.space import GONE, Site
 
-WINDOW_MIN_S = 3600.0  # before a node leaves nothing is begun on it that would probably have to be stopped
+WINDOW_MIN_S = 3600.0  # a job without a time limit starts only on nodes that stay this long
 
 
 class Need(NamedTuple):
     """For how long a job's nodes must stay."""
 
     least_s: float
-    limited: bool  # it says itself how long it takes
-    stops: bool  # it may be stopped, and goes on elsewhere
+    limited: bool  # it has a time limit
+    stops: bool  # it may be preempted, and resumes elsewhere
 
     def __str__(self) -> str:
         """The end of `waiting for 2 GPUs …`."""
@@ -36,7 +36,7 @@ class Need(NamedTuple):
 
 
 def need_of(kind: Kind, estimate_s: float | None, rules: Cluster) -> Need:
-    """Who may be stopped and says no time goes on elsewhere when its nodes leave."""
+    """The need of a job. A preemptible job without a time limit resumes elsewhere when its nodes close."""
     stops = rules.work(kind.work).preemptible
     if estimate_s is not None:
         return Need(estimate_s, True, stops)
@@ -44,7 +44,7 @@ def need_of(kind: Kind, estimate_s: float | None, rules: Cluster) -> Need:
 
 
 class Staying:
-    """What windows leave of one inventory, whoever else is there."""
+    """What windows leave of one inventory, whatever else runs."""
 
     def __init__(self, rules: Cluster, groups: Sequence[Group]) -> None:
         self._rules, self._groups = rules, groups
@@ -53,9 +53,9 @@ class Staying:
         self._longest: dict[tuple[Ask, bool], float] = {}
 
     def refusal(self, ask: Ask, need: Need, now_s: float, patient: bool = False) -> Refusal | None:
-        """Why windows keep it from starting now though all others ended; None: they do not.
+        """Why windows would keep a request from starting now on empty nodes; None: they would not.
 
-        `patient`: in the end it takes another place than this.
+        `patient`: the job accepts another place in the end.
         """
         until_s = now_s + need.least_s
         key = ask, need, bisect_left(self._closings, until_s), patient
@@ -64,7 +64,7 @@ class Staying:
         return self._found[key]
 
     def never(self, ask: Ask, need: Need) -> str | None:
-        """Why windows never let it start, of a request that the nodes could hold; None: there are times when they do."""
+        """Why windows never let a request start that the nodes could hold; None: at times they do."""
         if self._closings[-1:] == [FOREVER] and self._closings[:1] == [FOREVER]:
             return None
         longest_s = self._longest_s(ask, up=False)
@@ -98,14 +98,14 @@ class Staying:
         return Refusal("window", f"waiting for {words.describe(ask)} {need}: {way}")
 
     def _leaving(self, ask: Ask, until_s: float) -> list[Group]:
-        """Nodes that could give their part, and close before."""
+        """Nodes that could hold a member and close before `until_s`."""
         able = [group for group in self._groups if group.why != GONE and group.cell.closes_s < until_s]
         return [group for group in able if steps(group.cell, ask.each) or steps(group.cell, ask.first)]
 
     def _longest_s(self, ask: Ask, up: bool) -> float:
-        """For how long enough nodes stay together at the best of times: once every window that does not come again is over.
+        """The longest time for which enough nodes stay open together, after all windows that do not recur.
 
-        `up`: of those that take work now, else of all.
+        `up`: of the nodes that take work now; else of all nodes.
         """
         found = self._longest.get((ask, up))
         if found is None:
@@ -137,13 +137,13 @@ class Staying:
                 parts.setdefault(known.setdefault(windows, len(known)), []).append(site)
             groups += [(group._replace(sites=tuple(sites)), which) for which, sites in parts.items()]
         every = {window for windows in known for window in windows}
-        round_s = max((window.every_s for window in every), default=0.0)  # days and weeks: a whole number of each other's
+        round_s = max((window.every_s for window in every), default=0.0)  # days and weeks: multiples of each other
         ends_s = {one.until_s + turn * one.every_s for one in every for turn in range(int(round_s // one.every_s))}
         return _Turns(tuple(known), groups, sorted(ends_s) or [0.0])
 
 
 class _Turns(NamedTuple):
-    """Windows that come again: those of each kind of node, the nodes with the number of their kind, and when windows end."""
+    """Recurring windows: `windows` of each kind of node, `groups` with the number of their kind, the ends of windows."""
 
     windows: tuple[tuple[Window, ...], ...]
     groups: Sequence[tuple[Group, int]]
@@ -155,7 +155,7 @@ def _again(rules: Cluster, site: Site) -> Iterable[Window]:
 
 
 def _stays_s(windows: Iterable[Window], at_s: float) -> float:
-    """From a moment on; 0 within a window."""
+    """For how long a node stays open from `at_s` on; 0 within a window."""
     stay_s = FOREVER
     for window in windows:
         since_s = (at_s - window.from_s) % window.every_s

@@ -1,1 +1,1 @@
-"""The scheduler's own types: what is asked for, nodes and what is free of them, jobs, the snapshot and the plan."""
+"""The types of the scheduler: requests, nodes and their free capacity, jobs, the snapshot and the plan."""

@@ -1,7 +1,7 @@
-"""What a node has left, as a value. Nodes in the same cell are alike to every request: a question is asked once per cell.
+"""A cell: the free capacity of a node as a value. All nodes in a cell are equal, so a question is answered once per cell.
 
-A cluster of ten thousand nodes is in a few dozen cells at a time; which cell a node goes to when it gives a request its part,
-or gets it back, is found out once and looked up from then on.
+Ten thousand nodes are in a few dozen cells at a time. To which cell a node goes when a request takes or frees its part is
+computed once, and then looked up.
 """
 
 from functools import lru_cache
@@ -13,12 +13,14 @@ FOREVER = float("inf")
 
 Gpus = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # `whole` and `parts` of a `Cell`
 Left = tuple[int, int, int]  # GPUs in thousandths, CPUs, memory
-Worth = tuple[int, ...]  # less is better
+Worth = tuple[int, ...]  # lower is better
 
 
 class Cell(NamedTuple):
-    """`kinds` are the GPU kinds of the node, sorted; `whole[i]` counts free devices of `kinds[i]`; `parts` are the devices that
-    are given away in part, as (index of the kind, thousandths free), sorted; one with nothing left is not told of.
+    """The free capacity of a node.
+
+    `kinds` are the GPU kinds of the node, sorted. `whole[i]` counts the free devices of `kinds[i]`. `parts` are the devices
+    that are partly taken, as (index of the kind, thousandths free), sorted; devices with nothing left are not listed.
     """
 
     kinds: tuple[str, ...] = ()
@@ -28,11 +30,11 @@ class Cell(NamedTuple):
     memory: int = 0
     counted: Amounts = ()
     pool: str = ""
-    closes_s: float = FOREVER  # nothing may run on it then
+    closes_s: float = FOREVER  # no job may run on it from then on
 
     @property
     def gpu_milli(self) -> int:
-        """GPUs that are free, in thousandths."""
+        """The free GPUs, in thousandths."""
         return sum(self.whole) * WHOLE + sum(free for _, free in self.parts)
 
 
@@ -46,11 +48,11 @@ class Step(NamedTuple):
 
 @lru_cache(maxsize=1 << 18)
 def steps(cell: Cell, shape: Shape) -> tuple[Step, ...]:
-    """Every way in which a node in `cell` can give `shape`, the tightest device first; () where it does not fit."""
+    """Every way in which a node in `cell` can give `shape`, the tightest device first; (): it does not fit."""
     if cell.cpus < shape.cpus or cell.memory < shape.memory or shape.pool not in (None, cell.pool):
         return ()
     if shape.gpus and sum(n for n, kind in zip(cell.whole, cell.kinds, strict=True) if shape.takes(kind)) < shape.gpus:
-        return ()  # before anything is put together: most questions end here
+        return ()  # most questions end here
     counted = _less(cell.counted, shape.counted)
     if counted is None:
         return ()
@@ -62,7 +64,7 @@ def steps(cell: Cell, shape: Shape) -> tuple[Step, ...]:
 
 
 def _whole(cell: Cell, shape: Shape) -> tuple[tuple[Cell, tuple[int, ...]], ...]:
-    """Whole devices, of the kind that is asked for or of any, in the order of the kinds."""
+    """Whole devices of the requested kinds, in the order of the kinds."""
     left, whole, taken = shape.gpus, list(cell.whole), [0] * len(cell.whole)
     for i, kind in enumerate(cell.kinds):
         if shape.takes(kind):
@@ -73,7 +75,7 @@ def _whole(cell: Cell, shape: Shape) -> tuple[tuple[Cell, tuple[int, ...]], ...]
 
 
 def _shares(cell: Cell, shape: Shape, taken: tuple[int, ...]) -> list[Step]:
-    """A share of one device: of each that has it, one that is given away in part before a whole one."""
+    """A share of one device: every device that can give it, partly taken ones before whole ones."""
     found = []
     for device in sorted(set(cell.parts), key=lambda part: (part[1], part[0])):
         if device[1] >= shape.share and shape.takes(cell.kinds[device[0]]):
@@ -93,7 +95,7 @@ def _with(parts: list[tuple[int, int]], kind: int, free: int) -> tuple[tuple[int
 
 
 def _less(have: Amounts, want: Amounts) -> Amounts | None:
-    """What is left; None where it is not enough. A name that is used up stays, at 0."""
+    """What is left; None: not enough. A name that is used up stays, at 0."""
     if not want:
         return have
     left = dict(have)
@@ -105,15 +107,15 @@ def _less(have: Amounts, want: Amounts) -> Amounts | None:
 
 
 class Taste(Protocol):
-    """What is better, where a request can be given in several ways."""
+    """Which way is better if a node can give a request in several ways."""
 
     def worth(self, cell: Cell, shape: Shape, step: Step) -> Worth:
-        """How good it is that a node in `cell` gives `shape` by `step`."""
+        """How good it is if a node in `cell` gives `shape` by `step`."""
         ...
 
 
 class Cells:
-    """Cells by number, and what becomes of them: found out once for all spaces of one inventory."""
+    """Cells by number, and the transitions between them: computed once for all spaces of one inventory."""
 
     def __init__(self) -> None:
         self.values: list[Cell] = []
@@ -134,14 +136,14 @@ class Cells:
         return found
 
     def prefer(self, taste: Taste | None) -> None:
-        """Of the ways in which a node can give a shape the first is from now on what `taste` likes best; None: the tightest."""
+        """From now on the first way to give a shape is the one that `taste` likes best; None: the tightest."""
         if taste is not self.taste:
             self.taste, self._ways, self._worths = taste, {}, {}
 
     def ways(self, shape: Shape) -> "Ways":
-        """By a cell's number: every way in which a node of it can give `shape`, with the number of the cell that it goes to.
+        """By the number of a cell: every way in which a node in it can give `shape`, and the number of the cell after that.
 
-        The first is the one that is taken.
+        The first way is the one that is taken.
         """
         found = self._ways.get(shape)
         if found is None:
@@ -149,11 +151,11 @@ class Cells:
         return found
 
     def steps(self, number: int, shape: Shape) -> tuple[tuple[int, Step], ...]:
-        """The same for one cell."""
+        """The ways of one cell."""
         return self.ways(shape)[number]
 
     def worths(self, shape: Shape, taste: Taste) -> "Worths":
-        """By the number of a cell that can give `shape`: how good it is that it does so, to the taste that it is given by."""
+        """By the number of a cell that can give `shape`: how much `taste` likes that."""
         assert taste is self.taste, "another taste decides which way is taken"
         found = self._worths.get(shape)
         if found is None:
@@ -161,11 +163,11 @@ class Cells:
         return found
 
     def used_up(self, number: int) -> bool:
-        """Whether a node of this cell has nothing left that anybody could ask for: every request takes some CPU."""
+        """Whether no request fits on a node in this cell: every request takes some CPU."""
         return self.values[number].cpus <= 0
 
     def back(self, number: int, shape: Shape, sign: int, gpus: Gpus) -> int:
-        """The cell that a node goes to when it gets `shape` back (`sign` 1) or gives it (-1); its GPUs are then `gpus`."""
+        """The cell of a node after it gets `shape` back (`sign` 1) or gives it (-1). `gpus` are its free GPUs then."""
         key = (number, shape, sign, gpus)
         found = self._back.get(key)
         if found is None:
@@ -184,14 +186,14 @@ class Cells:
 
 
 class Ways(dict[int, tuple[tuple[int, Step], ...]]):
-    """Of one shape, by the number of a cell; found out when first asked for."""
+    """The ways of one shape by the number of a cell, computed on demand."""
 
     def __init__(self, cells: Cells, shape: Shape) -> None:
         super().__init__()
         self._cells, self._shape = cells, shape
 
     def __missing__(self, number: int) -> tuple[tuple[int, Step], ...]:
-        """Ask once."""
+        """Compute once."""
         shape, taste, left = self._shape, self._cells.taste, self._cells.left[number]
         if left[0] < shape.gpu_milli or left[1] < shape.cpus or left[2] < shape.memory:
             self[number] = ()  # most questions end here
@@ -205,14 +207,14 @@ class Ways(dict[int, tuple[tuple[int, Step], ...]]):
 
 
 class Worths(dict[int, Worth]):
-    """Of the first way, by the number of a cell that has one; found out when first asked for."""
+    """The worth of the first way by the number of a cell, computed on demand."""
 
     def __init__(self, cells: Cells, shape: Shape, taste: Taste) -> None:
         super().__init__()
         self._cells, self._shape, self._taste = cells, shape, taste
 
     def __missing__(self, number: int) -> Worth:
-        """Ask once."""
+        """Compute once."""
         step = self._cells.steps(number, self._shape)[0][1]
         found = self[number] = self._taste.worth(self._cells.values[number], self._shape, step)
         return found

@@ -1,4 +1,4 @@
-"""Between the model's nouns and the scheduler's: nodes are sites, jobs are tasks and runs, an allocation is a grant."""
+"""Converts the nouns of the model to those of the scheduler: node to site, job to task or run, allocation to grant."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -17,17 +17,17 @@ from trainmaster.scheduling.model.snapshot import DEFAULT, Snapshot
 from trainmaster.scheduling.model.space import Grant, Site
 from trainmaster.scheduling.model.usage import Account, Member
 
-ABSENT = -1  # the place of a node that the inventory has not
+ABSENT = -1  # the index of a node that is not in the inventory
 
 
 def sites_of(nodes: Iterable[Node], rules: Cluster = DEFAULT, now_s: float = 0.0) -> tuple[Site, ...]:
-    """The inventory, by the nodes' names, as it is until `sites_hold_s`."""
+    """The inventory, sorted by name. It is valid until `sites_hold_s`."""
     found = sorted(nodes, key=lambda node: node.name)
     return tuple(_site(node, pool, pool.closes_s(node.name, now_s)) for node, pool in _pooled(found, rules))
 
 
 def sites_hold_s(nodes: Iterable[Node], rules: Cluster, now_s: float) -> float:
-    """Until when `sites_of` says the same of the same nodes and rules."""
+    """Until when `sites_of` gives the same result for the same nodes and rules."""
     return min(
         (pool.holds_s(now_s) for pool in {pool.name: pool for _, pool in _pooled(nodes, rules)}.values()), default=FOREVER
     )
@@ -49,12 +49,12 @@ def _site(node: Node, pool: Pool, closes_s: float) -> Site:
 
 
 def places_of(nodes: Iterable[Node]) -> dict[str, int]:
-    """The place of each node in `sites_of`."""
+    """The index of each node in `sites_of`."""
     return {name: place for place, name in enumerate(sorted(node.name for node in nodes))}
 
 
 def kind(job: Job, rules: Cluster = DEFAULT) -> Kind:
-    """What the scheduler knows of a job that others may have in common with it."""
+    """The kind of a job: what other jobs may have in common with it."""
     spec = job.spec
     owner = owner_of(rules, (spec.project, job.owner, spec.work), spec.priority, job.urgent is not None)
     place = spec.placement
@@ -63,13 +63,13 @@ def kind(job: Job, rules: Cluster = DEFAULT) -> Kind:
 
 
 def asks(spec: JobSpec) -> tuple[Ask, ...]:
-    """All requests that will do."""
+    """All requests that a job accepts."""
     several = choices(spec)
     return (asked(spec),) if several is None else several.asks
 
 
 def choices(spec: JobSpec) -> Choices | None:
-    """Requests any of which will do, and how far they may grow; None where nothing is left open."""
+    """The choices of a job, and how far it may grow; None: it has none and is not elastic."""
     count, most, place = len(spec.resources.choices), spec.resources.nodes_max, spec.placement
     if not count and not most:
         return None
@@ -77,7 +77,7 @@ def choices(spec: JobSpec) -> Choices | None:
 
 
 def program(spec: JobSpec) -> str:
-    """What runs, without what it is told: the trials of a sweep run the same. "" where that cannot be said."""
+    """The program without its arguments, so all trials of a sweep run the same. "": unknown."""
     return spec.python or _program(spec.command)
 
 
@@ -113,7 +113,7 @@ def run(job: Job, nodes: Mapping[str, Node], places: Mapping[str, int], rules: C
 
 
 def past(job: Job) -> Past:
-    """A job that is over."""
+    """An ended job."""
     on = None
     if job.attempt is not None and job.attempt.number == 1:
         given = job.attempt.allocation
@@ -122,7 +122,7 @@ def past(job: Job) -> Past:
 
 
 def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: Mapping[str, int]) -> Grant:
-    """What an allocation takes of the inventory. A share of a node that is not in it takes nothing."""
+    """What an allocation takes of the inventory. A share of a node that is not in the inventory takes nothing."""
     ask = asked(job.spec, allocation.choice, len(allocation.shares))
     devices = []
     for share in allocation.shares:
@@ -134,7 +134,7 @@ def grant(job: Job, allocation: Allocation, nodes: Mapping[str, Node], places: M
 
 
 def allocation(given: Grant, nodes: tuple[Node, ...], choice: int = 0) -> Allocation:
-    """A grant, the `choice` of that number, in the model's words; `nodes` are those of `sites_of`, in its order."""
+    """A grant as an allocation. `choice` is the number of the choice. `nodes` are those of `sites_of`, in its order."""
     shares = tuple(_share(nodes[place], given.shape(i), given.held(i)) for i, place in enumerate(given.nodes))
     return Allocation(shares, choice)
 
@@ -146,14 +146,14 @@ def _share(node: Node, shape: Shape, held: tuple[int, ...]) -> NodeShare:
 
 
 def accounts(balances: Iterable[Balance]) -> dict[Member, Account]:
-    """What is left of everybody's service."""
+    """What is left of the service of all members."""
     return {(one.project, one.member): Account(one.service, one.at_s) for one in balances}
 
 
 def snapshot(
     now_s: float, nodes: Iterable[Node], waiting: Iterable[Job], live: Iterable[Job], rules: Cluster = DEFAULT
 ) -> Snapshot:
-    """The world as a whole, for one decision."""
+    """The snapshot for one decision."""
     known = {node.name: node for node in nodes}
     places = places_of(known.values())
     running = {job.id: run(job, known, places, rules) for job in live if job.attempt is not None}
@@ -163,5 +163,5 @@ def snapshot(
 
 
 def pasts(jobs: Iterable[Job]) -> list[Past]:
-    """Those of them that ran, all of which are over, in the same order."""
+    """The ended jobs that ran, in the same order."""
     return [past(job) for job in jobs if job.ran_s > 0]

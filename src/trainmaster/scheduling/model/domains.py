@@ -1,8 +1,8 @@
-"""Which nodes are close to each other: domains of a level, such as the nodes of one rack.
+"""Which nodes are close to each other: the domains of a level, such as the nodes of one rack.
 
-Levels are the names of labels that an administrator gives (`zone`, `block`, `rack`, or any other), and two that every node has:
-`host`, the machine that it is a part of, and `node` itself. A rack is told apart by its block and zone too: two of one name in
-two zones are two.
+Levels are labels that an administrator gives (`zone`, `block`, `rack`, or any other), and two that every node has: `host`, the
+machine that it is a part of, and `node` itself. The block and the zone of a rack are part of its name, so racks of the same
+name in two zones are two domains.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -11,16 +11,16 @@ from trainmaster.model.cluster import Labels
 from trainmaster.model.spec import PlacementSpec
 
 LEVELS = ("zone", "block", "rack")  # the widest first
-CHECKPOINT, DATA = "checkpoint", "data"  # what `near` may say besides a name of data; the label that names data
+CHECKPOINT, DATA = "checkpoint", "data"  # what `near` may say besides the name of data; the label for data
 HOST, NODE = "host", "node"
-BOTH = "/"  # between levels, where one domain of each is meant
+BOTH = "/"  # between levels of which a gang must be in one domain each
 NOWHERE = -1  # the domain of a node that has no such label
 
 Domain = tuple[str, ...]
 
 
 def domain_of(level: str, name: str, labels: Labels, host: str) -> Domain | None:
-    """The domain that a node is in; None: in none of this level. Of several levels (`zone/rack`) it must be in one of each."""
+    """The domain of a node; None: it is in none of this level. Of several levels (`zone/rack`) it must be in one of each."""
     if BOTH in level:
         several = [domain_of(one, name, labels, host) for one in level.split(BOTH)]
         return tuple(part for one in several for part in one or ()) if None not in several else None
@@ -36,7 +36,7 @@ def domain_of(level: str, name: str, labels: Labels, host: str) -> Domain | None
 
 
 def unlabelled(placement: PlacementSpec, labels: Iterable[Labels]) -> list[str]:
-    """What `placement` says that means nothing on nodes with these labels: each in a sentence."""
+    """The names in `placement` that no node with these labels has: a sentence for each."""
     known: dict[str, set[str]] = {}
     for one in labels:
         for name, value in one:
@@ -56,12 +56,12 @@ def _known(names: Collection[str]) -> str:
 
 
 def numbered(domains: Sequence[Domain | None]) -> tuple[list[int], list[Domain]]:
-    """The number of each one's domain, and the domains by number, in their order."""
+    """The number of the domain of each, and the domains by number, sorted."""
     names = sorted({one for one in domains if one is not None})
     number = {name: i for i, name in enumerate(names)}
     return [NOWHERE if one is None else number[one] for one in domains], names
 
 
 def wider(level: str) -> tuple[str, ...]:
-    """This level and those that it is a part of, the narrowest first."""
+    """This level and the wider ones that contain it, the narrowest first."""
     return LEVELS[LEVELS.index(level) :: -1] if level in LEVELS else (level,)

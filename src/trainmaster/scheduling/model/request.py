@@ -1,8 +1,8 @@
-"""What one attempt asks for, in whole numbers, as the scheduler looks at it.
+"""The request of an attempt, in integers.
 
-Amounts are integers so that 0.1 + 0.2 fits into 0.3: CPUs, shares of a GPU and what else is counted by fractions are in
-thousandths, memory and disk in bytes. An `Ask` is one object for equal requests (`ask_of`), and known by that object: a queue
-of a hundred thousand jobs has a few dozen of them, and everything that is found out about one is found out once.
+Amounts are integers so that 0.1 + 0.2 fits into 0.3: CPUs, shares of a GPU and other fractions are in thousandths, memory in
+bytes. Equal requests are one `Ask` object (`ask_of`), compared by identity: a queue of a hundred thousand jobs has a few dozen
+of them, and every result about one is computed once.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from trainmaster.model.spec import JobSpec, Resources
 from trainmaster.scheduling.model.domains import BOTH, wider
 
 WHOLE = 1000  # thousandths in one
-Amounts = tuple[tuple[str, int], ...]  # by name, sorted; never of nothing
+Amounts = tuple[tuple[str, int], ...]  # by name, sorted; never 0
 
 
 class Shape(NamedTuple):
-    """What one node of a gang gives. `gpus` are whole devices; `share` thousandths of a single one, then `gpus` is 0."""
+    """What one node of a gang gives: `gpus` whole devices, and `share` thousandths of another one."""
 
     gpus: int = 0
     share: int = 0
-    kinds: tuple[str, ...] = ()  # of GPU, any of these, sorted; (): any at all
+    kinds: tuple[str, ...] = ()  # of GPU, any of these, sorted; (): any kind
     cpus: int = WHOLE
     memory: int = 0
     counted: Amounts = ()
@@ -34,26 +34,26 @@ class Shape(NamedTuple):
         return self.gpus * WHOLE + self.share
 
     def takes(self, kind: str) -> bool:
-        """Whether a GPU of this kind will do."""
+        """Whether it accepts a GPU of this kind."""
         return not self.kinds or kind in self.kinds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """`each` of every one of `nodes` nodes; of the first one `lead`, which is more than that by what the roles take.
+    """A gang on `nodes` nodes: each gives `each`; the first gives `lead`, which includes the roles, if there are any.
 
-    All of them are in one domain of the level `within` (a rack, say: `domains`); None: wherever they are.
+    All nodes are in one domain of the level `within`, such as a rack (`domains`); None: anywhere.
     """
 
     nodes: int
     each: Shape
     lead: Shape | None = None
     within: str | None = None
-    first: Shape = field(init=False, repr=False)  # what the first node must have
+    first: Shape = field(init=False, repr=False)  # what the first node gives
     gpu_milli: int = field(init=False, repr=False)  # GPUs of the whole gang, in thousandths
 
     def __post_init__(self) -> None:
-        """What everybody asks for all the time."""
+        """Compute the derived fields."""
         first = self.lead or self.each
         object.__setattr__(self, "first", first)
         object.__setattr__(self, "gpu_milli", self.each.gpu_milli * (self.nodes - 1) + first.gpu_milli)
@@ -61,7 +61,7 @@ class Ask:
 
 def ask_of(nodes: int, each: Shape, lead: Shape | None = None, within: str | None = None) -> Ask:
     """The one `Ask` of these values."""
-    return _one(nodes, each, lead, within)  # the cache tells defaults that are said from those that are not
+    return _one(nodes, each, lead, within)  # the cache would tell explicit defaults from implicit ones
 
 
 @lru_cache(maxsize=1 << 17)
@@ -70,28 +70,28 @@ def _one(nodes: int, each: Shape, lead: Shape | None, within: str | None) -> Ask
 
 
 def width_of(ask: Ask) -> float:
-    """GPUs of a request, or CPUs where it asks for none."""
+    """The GPUs of a request; its CPUs if it asks for no GPU."""
     return (ask.gpu_milli or ask.each.cpus * ask.nodes) / WHOLE
 
 
 def billed(ask: Ask) -> tuple[int, int]:
-    """What an attempt is charged for, in thousandths: its GPUs, or its CPUs where it has no GPU."""
+    """What an attempt is charged for, in thousandths: its GPUs; its CPUs if it has no GPU."""
     return (ask.gpu_milli, 0) if ask.gpu_milli else (0, ask.each.cpus * (ask.nodes - 1) + ask.first.cpus)
 
 
 def service_of(ask: Ask, cpu_weight: float) -> float:
-    """Service per second: GPUs, or CPUs of which each counts so much."""
+    """Service per second: GPUs, or CPUs times `cpu_weight`."""
     gpus, cpus = billed(ask)
     return (gpus + cpu_weight * cpus) / WHOLE
 
 
 def confined(ask: Ask, level: str | None) -> Ask:
-    """The same, all of it in one domain of `level`; None: wherever it is."""
+    """The same request in one domain of `level`; None: anywhere."""
     return ask_of(ask.nodes, ask.each, ask.lead, level)
 
 
 def asked(spec: JobSpec, choice: int = 0, given: int = 0) -> Ask:
-    """The request of a spec; of several choices the one of that number; of an elastic one, for so many nodes as are `given`."""
+    """The request of a spec: of several choices, number `choice`; of an elastic job, for `given` nodes."""
     resources = spec.resources
     each, nodes = shape(resources.chosen(choice), spec.placement.pool), given if resources.nodes_max else resources.nodes
     nodes = nodes or resources.nodes
@@ -106,7 +106,7 @@ def asked(spec: JobSpec, choice: int = 0, given: int = 0) -> Ask:
 
 @lru_cache(maxsize=1 << 12)
 def shape(resources: Resources, pool: str | None = None) -> Shape:
-    """One node's part of a request."""
+    """The part of one node in a request."""
     # `Resources` leaves rare fields out of its hash, not out of its equality: the cache tells them apart.
     return Shape(
         resources.gpus,
@@ -125,7 +125,7 @@ def milli(amount: float) -> int:
 
 
 def amounts(counted: Mapping[str, float]) -> Amounts:
-    """What is counted besides, in thousandths; rates and sizes too, so that one rule holds for all."""
+    """The other counted resources in thousandths, rates and sizes too, so that one rule holds for all."""
     return tuple(sorted((name, milli(amount)) for name, amount in counted.items() if amount))
 
 
@@ -145,11 +145,11 @@ def _together(ranks: Shape, role: Shape) -> Shape:
 
 
 class Wish(NamedTuple):
-    """What a spec says under `placement` that a job can do without.
+    """The wishes of a spec under `placement`, which a job can do without.
 
-    `strategy` is how nodes are chosen, in place of the policy's own way. `prefer` is a level (`domains`) in one domain of which
-    it would be: for `prefer_s` seconds in the queue it waits for that, and then takes the narrowest that there is. `group` and
-    `near` are names: nodes close to jobs of that group, or to that data, are taken first.
+    `strategy` chooses nodes in place of the policy's strategy. `prefer` is a level (`domains`): for `prefer_s` seconds in the
+    queue the job waits to be in one domain of it, then it takes the narrowest level possible. `group` and `near` are names:
+    nodes close to jobs of that group, or to that data, are taken first.
     """
 
     strategy: str | None = None
@@ -159,7 +159,7 @@ class Wish(NamedTuple):
     near: str | None = None
 
     def levels(self, ask: Ask) -> tuple[str, ...]:
-        """What is to be tried before the request as it is: the level that it prefers, then wider ones; within that of `ask`."""
+        """The levels to try before the plain request: the preferred one, then wider ones, inside the level of `ask`."""
         if self.prefer is None or ask.nodes == 1:
             return ()
         found = wider(self.prefer)
@@ -171,11 +171,11 @@ class Wish(NamedTuple):
         return tuple(f"{ask.within}{BOTH}{level}" for level in narrower)
 
     def best(self, ask: Ask) -> Ask:
-        """The request, in one domain of the level that it prefers."""
+        """The request in one domain of the preferred level."""
         return next((confined(ask, level) for level in self.levels(ask)), ask)
 
     def patient(self, since_s: float, now_s: float) -> bool:
-        """Whether one that has been in the queue since then would still wait for that."""
+        """Whether a job that has been in the queue since `since_s` still waits for its preferred level."""
         return self.prefer is not None and now_s < since_s + self.prefer_s
 
 

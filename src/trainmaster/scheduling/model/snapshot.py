@@ -1,4 +1,4 @@
-"""All that one decision may see, and what it may answer."""
+"""The input of one decision, the snapshot, and its output, the plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 class Snapshot(NamedTuple):
-    """The world at `now_s`. `waiting` are the queued jobs by id, `running` the live attempts by job.
+    """All input of one cycle at `now_s`. `waiting` are the queued jobs by id, `running` the live attempts by job.
 
-    `promised` are nodes that others are giving back for a job in `waiting`, or that it keeps itself while it shrinks: it starts
-    there as soon as they are free.
+    `promised` are nodes of a handover to a job in `waiting`, or those that a job keeps while it shrinks. The job starts on them
+    as soon as they are free.
     """
 
     now_s: float
@@ -26,26 +26,26 @@ class Snapshot(NamedTuple):
     waiting: Mapping[str, Task]
     running: Mapping[str, Run]
     seen_seq: int = 0
-    ended: Sequence[Past] = ()  # jobs that are over, in the order of their ends; only ever added to
+    ended: Sequence[Past] = ()  # ended jobs, in the order of their ends; only appended to
     rules: Cluster = DEFAULT
-    usage: Accounts = NOTHING  # of attempts that are over
+    usage: Accounts = NOTHING  # of ended attempts
     promised: Mapping[str, Grant] = NOTHING
-    depth: int = 1  # reservations for which the loop found time lately
+    depth: int = 1  # reservations for which the loop had time lately
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job was left waiting. The text names no momentary figure, so that it changes only when its reason does."""
+    """Why a job waits. The text has no momentary numbers, so it changes only when the reason changes."""
 
     kind: str  # "backoff" | "impossible" | "busy" | "reserved" | "quota" | "window" | "handover" | "place" | "choice"
     text: str
 
 
 class Rest(Protocol):
-    """Why jobs wait of whom a plan says nothing else."""
+    """The reasons of jobs for which a plan has no other."""
 
     def reason(self, kind: Kind) -> Refusal:
-        """By their kind."""
+        """Why jobs of this kind wait."""
 
 
 class Placement(NamedTuple):
@@ -56,9 +56,9 @@ class Placement(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """A job that starts on what others give back: `victims` are to be stopped first, and what they free is for it.
+    """A job that starts on nodes of `victims`, which must exit first. Their nodes are reserved for it.
 
-    Those that are `shrunk` give back only what they have beyond their least, and go on with that.
+    The victims in `shrunk` free only what they have beyond their minimum, and resume with that.
     """
 
     job: str
@@ -68,7 +68,7 @@ class Handover(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """When a job that waits will start at the latest, by what is thought of those that run."""
+    """When a waiting job will start at the latest, if running jobs end as expected."""
 
     job: str
     at_s: float
@@ -78,9 +78,9 @@ BACKOFF = Refusal("backoff", "waiting before the next restart (back-off)")
 
 
 class Plan(NamedTuple):
-    """One decision: who starts where, for whom room is kept, and why the others wait (see `reason`).
+    """One decision: which jobs start where, which have reservations, and why the others wait (see `reason`).
 
-    `broken` are jobs to which nodes had been promised that will not come: they wait like all others.
+    `broken` are jobs whose promised nodes will not become free. They wait like all others.
     """
 
     placements: tuple[Placement, ...] = ()
@@ -89,14 +89,14 @@ class Plan(NamedTuple):
     refused: Mapping[Kind, Refusal] = NOTHING
     depth: int = 0
     policy: str = ""
-    promised: Mapping[str, Refusal] = NOTHING  # jobs whose nodes are still being given back
+    promised: Mapping[str, Refusal] = NOTHING  # jobs whose victims still run
     broken: tuple[str, ...] = ()
-    rest: "Rest | None" = None  # of all others
-    patient: Mapping[str, Refusal] = NOTHING  # jobs that wait for a better place, as their specs say
-    terms: Mapping[str, Mapping[str, float]] = NOTHING  # of those that start, where the order is a sum
+    rest: "Rest | None" = None  # gives the reasons of all others
+    patient: Mapping[str, Refusal] = NOTHING  # jobs that wait for a reason of their own, such as a better place
+    terms: Mapping[str, Mapping[str, float]] = NOTHING  # of jobs that start, if the order is a sum
 
     def reason(self, task: Task, now_s: float) -> Refusal:
-        """Why a job that was not started waits."""
+        """Why a job that did not start waits."""
         if task.id in self.promised:
             return self.promised[task.id]
         if task.id in self.patient:

@@ -1,4 +1,4 @@
-"""What is free: every node's cell, and the nodes of each cell in their order. Changed in place while plans are made."""
+"""The free capacity: the cell of every node, and the nodes of each cell. A decision changes it in place."""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
@@ -11,12 +11,12 @@ from trainmaster.scheduling.model.cells import FOREVER, Cell, Cells, Step
 from trainmaster.scheduling.model.domains import Domain, domain_of, numbered
 from trainmaster.scheduling.model.request import WHOLE, Ask, Shape
 
-GONE = "gone"  # why a site does not count any more
-FEW = 8  # of so many times as many it is quicker to look for each by itself
+GONE = "gone"  # `Site.why` of a node that no longer counts
+FEW = 8  # if one list is so many times longer, bisection is faster
 
 
 class Part(NamedTuple):
-    """What one node gives, or gets back (`sign` 1: it comes back; -1: it goes); `devices` are indices of its GPUs."""
+    """A part of a node that is freed (`sign` 1) or taken (-1). `devices` are indices of its GPUs."""
 
     shape: Shape
     devices: tuple[int, ...] = ()
@@ -24,9 +24,9 @@ class Part(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """What an attempt holds: node `nodes[i]` (its place in the inventory) gives `ask.first` for i = 0, else `ask.each`.
+    """What an attempt holds: node `nodes[i]` (an index in the inventory) gives `ask.first` for i = 0, else `ask.each`.
 
-    `devices[i]` are indices of GPUs on it, the one that a share comes from last; () where no GPU is asked for.
+    `devices[i]` are the indices of its GPUs, last the one of which a share is taken; (): no GPU is requested.
     """
 
     ask: Ask
@@ -42,22 +42,22 @@ class Grant(NamedTuple):
         return self.devices[index] if self.devices else ()
 
     def part(self, index: int, sign: int = 1) -> Part:
-        """What the member at `index` gives back, or (`sign` -1) takes."""
+        """What the member at `index` frees, or (`sign` -1) takes."""
         return Part(self.ask.first if index == 0 else self.ask.each, self.devices[index] if self.devices else (), sign)
 
 
-_Held = tuple[Ask, bool, tuple[int, ...]]  # of whose request, whether as its first node, devices
+_Held = tuple[Ask, bool, tuple[int, ...]]  # request, whether it is the first node, devices
 _DEVICES = itemgetter(2)
 
 
 class Site(NamedTuple):
-    """A node as it is when nothing runs on it. `open` says whether new work may be placed on it."""
+    """An empty node. `open`: whether new jobs may be placed on it."""
 
     name: str
     cell: Cell
     devices: tuple[int, ...] = ()  # for each GPU the index of its kind in `cell.kinds`
     open: bool = True
-    why: str = ""  # it takes no new work: drained, lost, gone
+    why: str = ""  # why it takes no new jobs: drained, lost, gone
     pool: str = "default"
     labels: Labels = ()
     host: str = ""  # its parts share a machine; "": a machine of its own
@@ -65,29 +65,29 @@ class Site(NamedTuple):
 
 
 class Space:
-    """Free capacity. Nodes are known by their place in `sites`."""
+    """Free capacity. Nodes are indices in `sites`."""
 
     def __init__(self, sites: Sequence[Site], cells: Cells | None = None, grants: Iterable[Grant] = ()) -> None:
-        """`grants` are held from the beginning."""
+        """`grants` are taken from the start."""
         self.sites = tuple(sites)
         self.cells = cells or Cells()
         self.of = [self.cells.number(site.cell) for site in self.sites]  # number of each node's cell
         self.nodes: dict[int, list[int]] = {}  # open nodes of each cell, ascending; never an empty list
         self.free = [[WHOLE] * len(site.devices) for site in self.sites]  # thousandths of each GPU
         self.closing = any(site.cell.closes_s < FOREVER for site in self.sites)
-        self.until_s = 0.0  # nodes that close before are left out of every count
+        self.until_s = 0.0  # nodes that close before this time are left out of every count
         self._domains: dict[str, tuple[list[int], list[Domain]]] = {}
         self._fitting: dict[Shape, list[tuple[int, list[int]]]] = {}
         for node, site in enumerate(self.sites):
             if site.open:
                 self.nodes.setdefault(self.of[node], []).append(node)
-        self._by_gpus: dict[int, set[int]] = {}  # cells of `nodes` by the GPUs that they have left, in thousandths
+        self._by_gpus: dict[int, set[int]] = {}  # cells of `nodes` by their free GPUs, in thousandths
         for number in self.nodes:
             self._by_gpus.setdefault(self.cells.left[number][0], set()).add(number)
         self._shift(list(grants), -1)
 
     def fitting(self, shape: Shape) -> list[tuple[int, list[int]]]:
-        """Cells that can give `shape`, with their open nodes: as they are until something is taken or comes back."""
+        """The cells that can give `shape`, with their open nodes. Valid until the next change."""
         found = None if self.closing else self._fitting.get(shape)
         if found is None:
             gives, gpus, nodes = self.giving(shape), shape.gpu_milli, self.nodes
@@ -96,7 +96,7 @@ class Space:
         return found
 
     def domains(self, level: str) -> tuple[list[int], list[Domain]]:
-        """The number of each node's domain of a level, and the domains by number."""
+        """The domain number of each node at a level, and the domains by number."""
         found = self._domains.get(level)
         if found is None:
             found = numbered([domain_of(level, site.name, site.labels, site.host) for site in self.sites])
@@ -104,13 +104,13 @@ class Space:
         return found
 
     def gives(self, number: int, shape: Shape) -> bool:
-        """Whether a node of this cell can give `shape`, for as long as it is asked for."""
+        """Whether a node in this cell can give `shape`, until `until_s`."""
         return bool(self.cells.steps(number, shape)) and not (
             self.closing and self.cells.values[number].closes_s < self.until_s
         )
 
     def giving(self, shape: Shape) -> Callable[[int], Any]:
-        """`gives` of one shape, for many questions: true or not."""
+        """`gives` for one shape as a function, for many calls. The result is only true or false."""
         if self.closing:
             return lambda number: self.gives(number, shape)
         return self.cells.ways(shape).__getitem__
@@ -123,7 +123,7 @@ class Space:
         return count
 
     def has(self, grant: Grant) -> bool:
-        """Whether all that is in `grant`, on those very devices, is free now and its nodes are open."""
+        """Whether all of `grant`, with its devices, is free now and its nodes are open."""
         for index, node in enumerate(grant.nodes):
             if node < 0 or not self.sites[node].open:
                 return False
@@ -140,7 +140,7 @@ class Space:
         return True
 
     def take(self, ask: Ask, chosen: Sequence[int]) -> Grant:
-        """Give a gang its nodes, the first of `chosen` what the first is asked for."""
+        """Take the `chosen` nodes for a gang. The first of them gives `ask.first`."""
         devices, numbers = [], []
         ways, shape = self.cells.ways(ask.first), ask.first
         for node in chosen:
@@ -154,11 +154,11 @@ class Space:
         return Grant(ask, tuple(chosen), tuple(devices))
 
     def give(self, *grants: Grant) -> None:
-        """Take gangs' nodes back."""
+        """Free grants."""
         self._shift(grants, 1)
 
     def hold(self, *grants: Grant) -> None:
-        """Take out what attempts hold already, on those very devices. What is more than there is goes below zero."""
+        """Take grants with their devices, as attempts hold them. Amounts may become negative."""
         self._shift(grants, -1)
 
     def _shift(self, grants: Sequence[Grant], sign: int) -> None:
@@ -166,7 +166,7 @@ class Space:
         self._settle(nodes, numbers)
 
     def _changed_by_all(self, grants: Iterable[Grant], sign: int) -> tuple[Sequence[int], list[int]]:
-        """As `_changed` for several: nodes to which the same happens are looked at once. One of each is left to enter."""
+        """`_changed` for several grants. Equal changes of equal nodes are computed once."""
         parts: dict[int, list[_Held]] = {}
         for ask, where, devices in grants:
             for index, node in enumerate(where):
@@ -189,11 +189,11 @@ class Space:
         return list(parts), numbers
 
     def _changed(self, grant: Grant, sign: int) -> tuple[Sequence[int], list[int]]:
-        """Its nodes that are in this inventory, and the cell each goes to when its part comes back (or goes: `sign` -1)."""
+        """The nodes of a grant in this inventory, and their cells after their parts are freed (`sign` -1: taken)."""
         nodes, numbers = [], []
         alike: dict[
             tuple[int, bool], int
-        ] = {}  # where no devices are held, those of one cell go the same way, but for the first
+        ] = {}  # without devices, the nodes of one cell have the same new cell, except the first node
         for index, node in enumerate(grant.nodes):
             if node < 0:
                 continue
@@ -206,7 +206,7 @@ class Space:
         return nodes, numbers
 
     def after(self, node: int, part: Part, number: int, free: list[int]) -> int:
-        """The cell that `node`, now in cell `number` with its GPUs as in `free`, goes to with `part`; `free` is changed."""
+        """The cell of `node` after `part`, from cell `number` with the free GPUs `free`. Changes `free`."""
         shape, held, sign = part
         cells = self.cells
         if not held:
@@ -227,8 +227,8 @@ class Space:
         return cells.back(number, shape, sign, (tuple(whole), tuple(sorted(parts))))
 
     def pick(self, free: list[int], node: int, shape: Shape, step: Step) -> tuple[int, ...]:
-        """The GPUs that a step takes of those in `free`, which is changed: of each kind the first that are wholly free, and for
-        a share the first one in the state that the step names.
+        """The GPUs that `step` takes of `free`, which changes: the first free ones of each kind, and for a share the first one
+        in the state that the step names.
         """
         kinds = self.sites[node].devices
         left, found, missing = list(step.whole), list[int](), shape.gpus
@@ -248,7 +248,7 @@ class Space:
         return tuple(found)
 
     def _settle(self, nodes: Sequence[int], numbers: Sequence[int]) -> None:
-        """Enter the new cells of a gang's nodes."""
+        """Record the new cells of nodes."""
         of, sites = self.of, self.sites
         moved: dict[tuple[int, int], list[int]] = {}
         for node, number in zip(nodes, numbers, strict=True):
@@ -274,7 +274,7 @@ class Space:
 
 
 def _without(nodes: list[int], some: list[int]) -> list[int]:
-    """Sorted nodes without some of them, in place where those are few."""
+    """Sorted nodes without some of them; in place if those are few."""
     if len(some) * FEW > len(nodes):
         gone = set(some)
         return [node for node in nodes if node not in gone]

@@ -1,8 +1,8 @@
-"""What projects and their members have had, with a half-life: the accounts that fair share looks at.
+"""Accounts: the past use of projects and members, with a half-life, for fair share.
 
-An account is in service: GPU-seconds, and CPU-seconds of attempts without GPUs at a fixed rate (`Cluster.cpu_weight`). All
-accounts fade at the same rate, so that two of them never change places by time alone. Source of the rule: Slurm's Fair Tree,
-the multifactor plugin's decay.
+An account is in units of service: GPU-seconds, and CPU-seconds of attempts without GPUs times `Cluster.cpu_weight`. All
+accounts decay at the same rate, so time alone never changes their order. Source: Slurm's Fair Tree, the decay of the
+multifactor plugin.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ Member = tuple[str, str]  # project, user
 
 
 class Account(NamedTuple):
-    """What is left at `at_s` of all service so far."""
+    """The decayed sum at `at_s` of all service so far."""
 
     service: float = 0.0
     at_s: float = 0.0
 
     def at(self, now_s: float, half_life_s: float) -> float:
-        """What is left at a later time."""
+        """The service at a later time."""
         return self.service * exp(-log(2) * (now_s - self.at_s) / half_life_s)
 
 
@@ -54,13 +54,13 @@ _NOTHING = Rates()
 
 
 class Holdings:
-    """Live attempts by member, kept as they come and go."""
+    """The live attempts by member, updated as they start and end."""
 
     def __init__(self) -> None:
         self.of: dict[Member, Rates] = {}
 
     def fill(self, alike: Mapping[Kind, Sequence[Run]]) -> None:
-        """All of these, by their kinds."""
+        """Add all of these attempts, grouped by kind."""
         for kind, runs in alike.items():
             if kind.choices is not None:
                 for run in runs:
@@ -69,7 +69,7 @@ class Holdings:
             self._add(kind, kind.ask, len(runs), sum([round(run.placed_s * _MILLI) for run in runs]))
 
     def enter(self, run: Run, sign: int = 1) -> None:
-        """An attempt began, or (`sign` -1) is over."""
+        """Add an attempt; `sign` -1: remove it."""
         self._add(run.task.kind, run.grant.ask, sign, sign * round(run.placed_s * _MILLI))
 
     def _add(self, kind: Kind, ask: Ask, count: int, placed_ms: int) -> None:
@@ -84,7 +84,7 @@ class Holdings:
             self.of.pop((kind.project, kind.member), None)
 
     def service(self, member: Member, until_s: float, cpu_weight: float) -> float:
-        """What they will have had by then."""
+        """The service of the live attempts of a member until `until_s`."""
         held, until_ms = self.of.get(member, _NOTHING), round(until_s * _MILLI)
         gpus, cpus = held.gpus * until_ms - held.gpus_placed, held.cpus * until_ms - held.cpus_placed
         return (gpus + cpu_weight * cpus) / _MILLI**2

@@ -1,4 +1,4 @@
-"""Amounts in a person's words."""
+"""Amounts and requests as text for users."""
 
 from collections.abc import Collection, Mapping
 
@@ -20,7 +20,7 @@ def describe(ask: Ask) -> str:
 
 
 def per_node(shape: Shape) -> str:
-    """What one member of the gang asks for."""
+    """What one member of a gang asks for."""
     words = []
     if shape.gpu_milli:
         words.append(gpus(shape.gpu_milli, kinds(shape)))
@@ -32,7 +32,7 @@ def per_node(shape: Shape) -> str:
 
 
 def kinds(shape: Shape) -> str:
-    """`h100`, `a100 or h100`; nothing where any will do."""
+    """`h100`, `a100 or h100`; "" if any kind will do."""
     return " or ".join(shape.kinds)
 
 
@@ -52,7 +52,7 @@ def memory(count: int) -> str:
 
 
 def counted(name: str, milli: int) -> str:
-    """Of what is counted besides, under the name that nodes have it by: `10 GiB of disk`, `1 license`."""
+    """An amount of another counted resource, by its name on nodes: `10 GiB of disk`, `1 license`."""
     if name == "disk_bytes":
         return f"{size(milli / WHOLE)} of disk"
     if name == "network_bps":
@@ -63,7 +63,7 @@ def counted(name: str, milli: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`90 s`, `30 min`, `2 h`: in the largest unit that it is a whole number of."""
+    """`90 s`, `30 min`, `2 h`: in the largest unit that gives a whole number."""
     unit, factor = next(
         (unit, factor) for unit, factor in (("h", 3600), ("min", 60), ("s", 1)) if seconds % factor == 0 or factor == 1
     )
@@ -71,7 +71,7 @@ def duration(seconds: float) -> str:
 
 
 def length(seconds: float) -> str:
-    """`48 h`, `23 h 30 min`: from an hour on in whole minutes."""
+    """`48 h`, `23 h 30 min`: in whole minutes from an hour on."""
     hours, minutes = divmod(int(seconds // 60), 60)
     if not hours:
         return duration(seconds)
@@ -90,13 +90,13 @@ def rate(rate_bps: float) -> str:
 
 
 def given_up(victims: Collection[str], shrunk: Collection[str]) -> str:
-    """What a job waits for to which others hand something over; those that are `shrunk` go on with what they keep."""
+    """What the preemptor of these victims waits for. The victims in `shrunk` only shrink."""
     ways = ", ".join(sorted(id for id in victims if id not in shrunk)), ", ".join(sorted(shrunk))
     said = [f"for {names} to {does}" for names, does in zip(ways, ("make way for it", SHRINKS), strict=True) if names]
     return f"waiting {', and '.join(said)}"
 
 
 def summed(terms: Mapping[str, float]) -> str:
-    """`1,582: class 500 + age 82 + fair share 1,000`: a sum and what it is the sum of."""
+    """`1,582: class 500 + age 82 + fair share 1,000`: a sum and its terms."""
     said = [f"{_TERMS.get(name, name.replace('_', ' '))} {amount:,.0f}" for name, amount in terms.items() if amount]
     return f"{sum(terms.values()):,.0f}" + (f": {' + '.join(said)}".replace("+ -", "- ") if said else "")

@@ -1,1 +1,1 @@
-"""Which nodes a gang is given, and which of several kinds of GPU."""
+"""Which nodes a gang gets, and which of several choices a job gets."""

@@ -1,9 +1,8 @@
-"""Jobs to which any of several kinds and numbers of GPUs is welcome: which of their choices is better.
+"""Jobs that accept any of several kinds and numbers of GPUs: which of their choices is better.
 
-A choice is tried as if it were all that the job asks for. What it costs is told by the pools whose nodes could give it, were
-they free: by the dearest of them. How fast it is the job itself says, or else what its like took there (`speeds`), or else
-those pools: the slowest of them. A job's time limit, and what is predicted of its run
-time, is taken to be of the slowest of its choices.
+A choice is tried as if the job asked for nothing else. Its price is that of the dearest pool whose empty nodes could hold it.
+Its speed is what the job itself states, else what similar jobs measured (`speeds`), else the speed of the slowest such pool.
+The time limit and the predicted run time of a job are taken to be those of its slowest choice.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,28 +17,29 @@ from trainmaster.scheduling.model.request import Ask, Wish, width_of
 from trainmaster.scheduling.model.snapshot import Refusal
 from trainmaster.scheduling.prediction.speeds import Speeds, work_of
 
-GUESS_S = 3600.0  # a run time where nobody needs to know: choices are only held against each other
+GUESS_S = 3600.0  # an unknown run time: choices are only compared with each other
 
 
 class Way(NamedTuple):
-    """One choice: the job's kind as if it asked for that alone, and its time as a share of that of the slowest choice."""
+    """One choice: the kind of the job as if it asked for that alone, and the run time relative to the slowest choice."""
 
     kind: Kind
     share: float
     price: float = 0.0  # per hour
 
     def of(self, task: Task) -> Task:
-        """A job as if it asked for this alone."""
+        """The job as if it asked for this choice alone."""
         return task if task.kind is self.kind else task._replace(kind=self.kind)
 
     def run_s(self, task: Task, holds_s: float) -> float:
-        """How long a job would run, where it is thought to hold its nodes for `holds_s`; a guess, where that is infinite."""
+        """How long a job would run that is expected to hold its nodes for `holds_s`; a guess if that is infinite."""
         return self.share * (holds_s if holds_s < FOREVER else max(GUESS_S, task.attained_s))
 
 
 class Market:
-    """What choices are worth in one inventory, under one set of rules, after what has `ended`. Each is looked at once, and
-    anew when more of its like is over.
+    """Ranks choices in one inventory, under one set of rules, after the jobs in `ended`.
+
+    Each result is computed once, and again when similar jobs have ended.
     """
 
     def __init__(self, rules: Cluster, groups: Sequence[Group], ended: Sequence[Past] = ()) -> None:
@@ -49,7 +49,7 @@ class Market:
         self.ended = ended  # only ever added to
 
     def ways(self, kind: Kind) -> tuple[Way, ...]:
-        """The choices of a kind, the best first; without those that there can never be, unless there is no other."""
+        """The choices of a kind, the best first, without those that can never fit, unless none can."""
         if self._speeds.seen < len(self.ended):
             news = self._speeds.follow(self.ended)
             self._ways = {known: ways for known, ways in self._ways.items() if work_of(known) not in news}
@@ -68,8 +68,10 @@ class Market:
         return tuple(sorted(ways, key=lambda way: (way.price * way.share if by_cost else 0.0, way.share)))
 
     def _fast(self, asks: Sequence[Ask], kind: Kind) -> list[float]:
-        """Of one GPU of each. What was measured says how those stand to each other; all together, to the rest, as the one with
-        most runs does by its word or its pool's.
+        """The speed of one GPU of each request.
+
+        Measured kinds have their measured ratios to each other. As a group they are scaled to the others by the stated or pool
+        speed of the kind with the most runs.
         """
         own = dict(kind.choices.speeds) if kind.choices is not None else {}
         found = [min((pool.speed for pool in self._pools(ask)), default=1.0) for ask in asks]
@@ -84,35 +86,35 @@ class Market:
         return found
 
     def _pools(self, ask: Ask) -> list[Pool]:
-        """Those whose nodes could give it."""
+        """The pools whose nodes could hold a member."""
         names = {group.cell.pool for group in self._groups if steps(group.cell, ask.each)}
         return [self._rules.pool(name) for name in names]
 
 
 def gpu_of(ask: Ask) -> str:
-    """The kind of GPU; "" where any will do."""
+    """The kind of GPU; "": any kind."""
     return ask.each.kinds[0] if ask.each.kinds else ""
 
 
 def patience(found: Refusal, kind: Kind) -> Refusal:
-    """Why one waits that would take less than it wants, but not yet."""
+    """Why a job waits for a better place and accepts any other only later."""
     within = f" in one {kind.ask.within}" if kind.ask.within is not None else ""
     return Refusal("place", f"{found.text}; after {words.duration(kind.wish.prefer_s)} in the queue it takes any place{within}")
 
 
 def cheapest(found: Refusal, wish: Wish) -> Refusal:
-    """Why one waits for the cheapest of its choices, but not for ever."""
+    """Why a job waits for the cheapest of its choices and accepts the others only later."""
     return Refusal("choice", f"{found.text}; after {words.duration(wish.prefer_s)} in the queue it takes any of its choices")
 
 
 def sooner(ask: Ask, free: Ask) -> Refusal:
-    """Why one waits for one of its choices while another is `free`."""
+    """Why a job waits for one of its choices while another is `free`."""
     there = words.describe(free)
     return Refusal("choice", f"waiting for {words.describe(ask)}: it is expected to end sooner there than with {there}")
 
 
 def sought(task: Task, now_s: float, told: Callable[[Ask], Refusal]) -> Ask:
-    """What a job may start with: while it waits for a better place, that place; where there can be none it does not wait.
+    """The request with which a job may start: while it waits for a better place, that place, unless it can never exist.
 
     `told` says why a request does not fit.
     """

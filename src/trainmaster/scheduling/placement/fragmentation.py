@@ -1,12 +1,11 @@
-"""Fragmentation: GPUs that are free and yet of no use to the jobs that are typical here; and where a job adds least to it.
+"""Fragmentation: free GPUs that the typical jobs here cannot use, and where a request adds the least to it.
 
-A free GPU is a fragment for a typical request when its node cannot give the request anything, or when not enough of this very
-GPU is left; what is expected over the mix of typical requests is the fragmentation of a node. A request goes to the node, and a
-share to the device, for which that grows least. What is asked for besides GPUs and CPUs is not looked at: requests that differ
-in nothing else are one.
+A free GPU is a fragment for a typical request if its node cannot hold the request, or if too little of this GPU is left. The
+fragmentation of a node is the expectation over the mix of typical requests. A request goes to the node, and a share to the
+device, where it grows least. Only GPUs and CPUs count: requests that differ only in other resources are equal.
 
-Source: Weng et al., Beware of Fragmentation (USENIX ATC'23). Ours: changes are told apart by `GRAIN` only, since smaller ones
-say less than how full a node is; of equal ones the node is taken that has the fewest GPUs with anything left, then the least.
+Source: Weng et al., Beware of Fragmentation (USENIX ATC'23). Ours: changes smaller than `GRAIN` count as equal, since they
+say less than how full a node is. Of equal nodes, the one with the fewest GPUs with anything left is taken, then the fullest.
 """
 
 from collections import Counter
@@ -18,16 +17,16 @@ from trainmaster.scheduling.model.request import WHOLE, Ask, Shape
 from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.model.space import Space
 
-COVERED = 0.95  # of all requests, the most frequent first: the rest are not typical
+COVERED = 0.95  # of all requests, the most frequent first; the rest are not typical
 GRAIN = 200  # thousandths of a GPU
-ENOUGH = 100  # jobs that are over, to learn from them alone what is typical
+ENOUGH = 100  # with so many ended jobs, they alone say what is typical
 
-Mix = tuple[tuple[Shape, int], ...]  # requests and how many there were of each, the most frequent first
-_Use = tuple[tuple[int, int], ...]  # with so many CPUs, so much of the GPUs is of use
+Mix = tuple[tuple[Shape, int], ...]  # requests with their counts, the most frequent first
+_Use = tuple[tuple[int, int], ...]  # with so many CPUs, so much of the GPUs is usable
 
 
 def mix(counts: Mapping[Shape, int]) -> Mix:
-    """The most frequent requests, until they are `COVERED` of all; of equally frequent ones the smaller first."""
+    """The most frequent requests, until they are `COVERED` of all. Of equally frequent ones, the smaller comes first."""
     total, covered, found = sum(counts.values()), 0, []
     for shape, count in sorted(counts.items(), key=lambda item: (-item[1], _size(item[0]))):
         if covered >= COVERED * total:
@@ -42,41 +41,41 @@ def _size(shape: Shape) -> tuple[int, int, int, tuple[str, ...], str]:
 
 
 def counted(asks: Iterable[Ask]) -> Counter[Shape]:
-    """How often a node is asked for each shape, as far as fragmentation looks at it."""
+    """How often each shape is requested of a node, reduced to GPUs and CPUs."""
     counts: Counter[Shape] = Counter()
-    for ask, number in Counter(asks).items():  # a queue of thousands has a few dozen
+    for ask, number in Counter(asks).items():  # a queue of thousands has a few dozen different ones
         counts[ask.each._replace(memory=0, counted=())] += ask.nodes * number
     return counts
 
 
 class Fragmentation:
-    """Expected fragments for one mix of typical requests. It remembers what it has found out."""
+    """Expected fragments for one mix of typical requests. Results are cached."""
 
     def __init__(self, typical: Mix) -> None:
         self.mix = typical
         self._total = sum(count for _, count in typical)
         self._grain = GRAIN * max(self._total, 1)
-        self._needs: dict[Shape, list[tuple[int, int]]] = {}  # by what is asked of GPUs: CPUs, how many
+        self._needs: dict[Shape, list[tuple[int, int]]] = {}  # by the requested GPUs: CPUs and count
         for shape, count in typical:
             self._needs.setdefault(shape._replace(cpus=0), []).append((shape.cpus, count))
         self._uses: dict[tuple[object, ...], _Use] = {}  # by the state of a node's GPUs
         self._known: dict[Cell, int] = {}
 
     def of(self, cell: Cell) -> float:
-        """Thousandths of GPUs of a node in `cell` that are fragments, expected over the mix."""
+        """The expected fragments of a node in `cell`, in thousandths of a GPU."""
         return self._expected(cell) / self._total if self._total else 0.0
 
     def left(self, space: Space) -> float:
-        """The same of all open nodes."""
+        """The expected fragments of all open nodes."""
         return sum(self.of(space.cells.values[number]) * len(nodes) for number, nodes in space.nodes.items())
 
     def worth(self, cell: Cell, shape: Shape, step: Step) -> tuple[int, ...]:
-        """How bad a step is: by how much it adds to the fragments of its node, then by the GPUs that it leaves free there."""
+        """How bad a step is: first how many fragments it adds to its node, then how many GPUs it leaves free there."""
         change, left = self._expected(step.cell) - self._expected(cell), step.cell
         return round(change / self._grain), sum(left.whole) + len(left.parts), left.gpu_milli
 
     def _expected(self, cell: Cell) -> int:
-        """Summed over the mix."""
+        """The fragments summed over the mix."""
         found = self._known.get(cell)
         if found is None:
             gpus = (cell.pool, cell.kinds, cell.whole, cell.parts)
@@ -99,9 +98,9 @@ class Fragmentation:
 
 
 def fragments(cell: Cell, shape: Shape) -> int:
-    """Thousandths of free GPUs on a node in `cell` that are of no use for `shape`, were there enough of all else.
+    """The free GPUs of a node in `cell` that `shape` cannot use, in thousandths, if there is enough of everything else.
 
-    All of them, for a request without GPUs.
+    For a request without GPUs: all of them.
     """
     if not shape.gpu_milli or shape.pool not in (None, cell.pool):
         return cell.gpu_milli
@@ -113,9 +112,9 @@ def fragments(cell: Cell, shape: Shape) -> int:
 
 
 def typical(snapshot: Snapshot, kept: dict[str, Any]) -> Fragmentation:
-    """What is typical here: of the jobs that are over; where those are few, of all that wait and run as well.
+    """The typical requests here: of the ended jobs; if these are few, of the waiting and running jobs as well.
 
-    `kept` holds what was found for the last snapshot. A growing past is looked at again only when it is a little longer.
+    `kept` holds the last result. It is computed again only when a few more jobs have ended.
     """
     past = snapshot.ended[: _prefix(len(snapshot.ended))]
     known: Fragmentation | None = kept.get("fragmentation")
@@ -133,7 +132,7 @@ def typical(snapshot: Snapshot, kept: dict[str, Any]) -> Fragmentation:
 
 
 def _prefix(count: int) -> int:
-    """How much of the past counts: all but the last sixty-fourth at most, so that it rarely changes; 0 where it is short."""
+    """How many ended jobs count: all but at most the last sixty-fourth, so that it rarely changes; 0 if they are few."""
     if count < ENOUGH:
         return 0
     low = max(count.bit_length() - 7, 0)
@@ -141,13 +140,13 @@ def _prefix(count: int) -> int:
 
 
 class Capacity(NamedTuple):
-    """Of the open nodes of one pool. GPUs are counted in parts: 0.25 is a quarter of one."""
+    """The capacity of the open nodes of one pool. GPUs may be fractions: 0.25 is a quarter of one."""
 
-    gpus: float  # that there are
+    gpus: float  # in all
     free_gpus: float
     whole_gpus: int  # wholly free
-    largest_gang_gpus: int  # of the largest gang of equal parts that fits now
-    fragmented_gpus: float  # free, and yet of no use to the typical jobs, as expected over these
+    largest_gang_gpus: int  # of the largest gang of equal members that fits now
+    fragmented_gpus: float  # free, but expected to be of no use to the typical jobs
 
 
 def capacities(space: Space, typical: Fragmentation) -> dict[str, Capacity]:
@@ -176,7 +175,7 @@ def _capacity(space: Space, typical: Fragmentation, numbers: list[int], devices:
 
 
 def most_whole(space: Space, number: int) -> int:
-    """The most whole GPUs that a node in this cell can give to one job with a CPU for each."""
+    """The most whole GPUs that a node in this cell can give to one job with one CPU per GPU."""
     cell = space.cells.values[number]
     most = min(sum(cell.whole), max(cell.cpus, 0) // WHOLE)
     return next((count for count in range(most, 0, -1) if space.cells.steps(number, Shape(count, cpus=count * WHOLE))), 0)

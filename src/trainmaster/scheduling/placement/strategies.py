@@ -1,5 +1,4 @@
-"""Which nodes a gang is given: in the order that spec or policy want, in one domain where it must be, near to what it says."""
-
+"""Which nodes a gang gets: in the order of its strategy, in one domain if required, near to what its spec names."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop
@@ -13,17 +12,17 @@ from trainmaster.scheduling.model.request import Ask, Wish, confined
 from trainmaster.scheduling.model.space import Space
 from trainmaster.scheduling.reservation.backfill import Kept, choose
 
-Places = Iterable[tuple[int, list[int]]]  # cells by number with their nodes, the best first; a cell may come in parts
+Places = Iterable[tuple[int, list[int]]]  # cells by number with their nodes, the best first; a cell may appear in parts
 
 
 def pack(space: Space, ask: Ask) -> Places:
-    """The fullest nodes that can: fewest GPUs left, then CPUs, then memory, then by the node's place."""
+    """The fullest nodes first: the fewest free GPUs, then CPUs, then memory, then by index."""
     left = space.cells.left
     return in_turn([(left[number], nodes[0], number, nodes) for number, nodes in space.fitting(ask.each)])
 
 
 def in_turn(ranked: list[tuple[Any, int, int, list[int]]]) -> Places:
-    """Cells by their rank, then by the place of their first node: one is often enough, so the rest are not put in order."""
+    """Cells by rank, then by their first node. Often one is enough, so the rest are not sorted."""
     heapify(ranked)
     while ranked:
         _, _, number, nodes = heappop(ranked)
@@ -31,12 +30,12 @@ def in_turn(ranked: list[tuple[Any, int, int, list[int]]]) -> Places:
 
 
 def spread(space: Space, ask: Ask) -> Places:
-    """The emptiest nodes: most GPUs left, then CPUs, then memory, then by the node's place."""
+    """The emptiest nodes first: the most free GPUs, then CPUs, then memory, then by index."""
     return sorted(space.fitting(ask.each), key=lambda item: (*(-left for left in space.cells.left[item[0]]), item[1][0]))
 
 
 def balanced(space: Space, ask: Ask) -> Places:
-    """Nodes of which GPUs, CPUs and memory will be used most evenly, then the fullest."""
+    """The nodes first whose GPUs, CPUs and memory will be used most evenly, then the fullest."""
     parts: dict[tuple[int, Cell], list[int]] = {}
     for number, nodes in space.fitting(ask.each):
         for node in nodes:
@@ -50,7 +49,7 @@ def balanced(space: Space, ask: Ask) -> Places:
 
 
 def least_fragments(taste: Taste) -> Callable[[Space, Ask], Places]:
-    """Nodes on which least is left over that the typical jobs cannot use, then by the node's place."""
+    """The nodes first where the fewest fragments remain, then by index."""
 
     def places(space: Space, ask: Ask) -> Places:
         def worth(item: tuple[int, list[int]]) -> tuple[int, ...]:
@@ -61,7 +60,7 @@ def least_fragments(taste: Taste) -> Callable[[Space, Ask], Places]:
     return places
 
 
-STRATEGIES: Mapping[str, Callable[[Space, Ask], Places]] = {  # the one that is left looks at what is typical
+STRATEGIES: Mapping[str, Callable[[Space, Ask], Places]] = {  # `Strategy.FRAGMENTATION` needs a taste: `least_fragments`
     Strategy.PACK: pack,
     Strategy.SPREAD: spread,
     Strategy.BALANCED: balanced,
@@ -69,17 +68,17 @@ STRATEGIES: Mapping[str, Callable[[Space, Ask], Places]] = {  # the one that is 
 
 
 def _unevenness(bare: Cell, left: Cell) -> float:
-    """How far apart the free fractions of GPUs, CPUs and memory are, of those that the node has."""
+    """How far apart the free fractions of GPUs, CPUs and memory are, of the resources that the node has."""
     pairs = ((bare.gpu_milli, left.gpu_milli), (bare.cpus, left.cpus), (bare.memory, left.memory))
     fractions = [free / whole for whole, free in pairs if whole]
     return max(fractions) - min(fractions)
 
 
 def given(space: Space, ask: Ask, places: Places, kept: Sequence[Kept], wish: Wish) -> list[int] | None:
-    """Nodes for a gang that spoil no reservation in `kept`; None when there are not enough.
+    """Nodes for a gang that delay no reservation in `kept`; None if there are not enough.
 
-    All in one domain where the request says so: in the one with the fewest nodes that can, of those with enough; for a wish to
-    be near something in the first that `places` comes to. A level that is only preferred is tried first, then wider ones.
+    If the request must be in one domain: in the tightest domain that has enough nodes; with a wish to be near something, in the
+    first domain that `places` reaches. A level that is only preferred is tried first, then wider ones.
     """
     levels = wish.levels(ask)
     if levels:
@@ -116,7 +115,7 @@ def _in_one(space: Space, ask: Ask, places: Places, kept: Sequence[Kept], wish: 
 
 
 def nearest(space: Space, places: Places, to: frozenset[int]) -> Places:
-    """The same: those first that are among the nodes `to`, then those on the host of one, in its rack, its block, its zone."""
+    """The same nodes, sorted: those in `to` first, then those on the host of one, in its rack, its block, its zone."""
     if not to:
         return places
     rank: dict[int, int] = {}
@@ -136,7 +135,7 @@ def nearest(space: Space, places: Places, to: frozenset[int]) -> Places:
 
 
 def anchors(space: Space, task: Task, running: Iterable[Run]) -> frozenset[int]:
-    """Nodes that a job would be near to: those of its group, with its data, or with what its attempt before left there."""
+    """The nodes that a job wants to be near: those of its group, with its data, or of its last attempt."""
     wish, found = task.kind.wish, set[int]()
     if wish.near == CHECKPOINT:
         found |= {node for node, site in enumerate(space.sites) if site.name in task.homes}
@@ -151,17 +150,17 @@ def anchors(space: Space, task: Task, running: Iterable[Run]) -> frozenset[int]:
 
 
 def beside(group: str, task: Task) -> bool:
-    """Whether a job is one of those with whom another wants to be that says `with: group`."""
+    """Whether a job is one that `with: group` in a spec names."""
     return task.kind.wish.group == group or group in _names(task.id)
 
 
 def _names(id: str) -> tuple[str, str]:
-    """By which a job may be called: its id, and its experiment."""
+    """The names that `with` may use for a job: its id and its experiment."""
     return id, id.rpartition("-")[0]
 
 
 def to_taste(space: Space, ask: Ask) -> Places:
-    """What the policy's taste likes best, then by the node's place."""
+    """The nodes first that the policy's taste prefers, then by index."""
     assert space.cells.taste is not None, "a policy that asks its taste has one"
     worths = space.cells.worths(ask.each, space.cells.taste)
     return in_turn([(worths[number], nodes[0], number, nodes) for number, nodes in space.fitting(ask.each)])

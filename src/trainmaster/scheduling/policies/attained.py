@@ -9,11 +9,11 @@ from trainmaster.scheduling.preemption.victims import MIN_RUN_S, Overtaking, aft
 from trainmaster.scheduling.state.figures import Figures, Floats
 from trainmaster.scheduling.state.order import Keys, first
 
-QUEUES = tuple(14_400.0 * 6**i for i in range(4))  # GPU-seconds at which a job moves to the next of five queues
+QUEUES = tuple(14_400.0 * 6**i for i in range(4))  # GPU-seconds after which a job moves to the next of five queues
 
 
 def attained(jobs: Figures) -> Floats:
-    """The queue of each job, by the GPU time that it has had."""
+    """The queue of each job, by its GPU time so far."""
     found: Floats = np.searchsorted(QUEUES, jobs.attained_s * jobs.width, side="right").astype(np.float64)
     return found
 

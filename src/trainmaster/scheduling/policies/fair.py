@@ -1,4 +1,4 @@
-"""Who has had how much of what is theirs: the order of fair share."""
+"""`fair-share`: the order by the use of projects and members relative to their weights."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -12,35 +12,35 @@ from trainmaster.scheduling.policies.policy import Policy, as_the_loop_can
 from trainmaster.scheduling.preemption.victims import ByRight
 from trainmaster.scheduling.state.order import Key, Sharing
 
-AHEAD_MIN_S, AHEAD_MAX_S, AHEAD_S = 1.0, 3600.0, 60.0  # of service that a start is charged with at once
-_RECENT = 64  # ended jobs whose mean run time that is
+AHEAD_MIN_S, AHEAD_MAX_S, AHEAD_S = 1.0, 3600.0, 60.0  # seconds of service that a start is charged at once
+_RECENT = 64  # ended jobs whose mean run time it is
 
 
 class Shares:
-    """Service of projects and members now: what is over, what runs, and a little ahead for what runs.
+    """The service of projects and members now: past attempts, running attempts, and `ahead_s` more for running ones.
 
-    Charged at the decision: whoever is started counts at once with `ahead_s` of service, so that no burst slips in between two
-    looks. Of two projects that one goes first that has had less for its weight, and with it all of its members (Fair Tree).
+    A start is charged `ahead_s` of service in the decision itself, so an owner cannot start a burst of jobs at once. Of two
+    projects, the one with less service for its weight comes first, and with it all of its members (Fair Tree).
     """
 
     def __init__(self, snapshot: Snapshot, held: "Holdings") -> None:
         self.rules, self.now_s = snapshot.rules, snapshot.now_s
         self.ahead_s = ahead_of(snapshot.ended)
         self.service: dict[str | Member, float] = {}
-        self._lines: dict[Member, tuple[tuple[str | Member, float], ...]] = {}  # of each member, with the weights
+        self._lines: dict[Member, tuple[tuple[str | Member, float], ...]] = {}  # its projects and itself, with weights
         half_life_s = self.rules.half_life_s
-        for member in sorted(snapshot.usage.keys() | held.of.keys()):  # sorted: sums do not depend on who came first
+        for member in sorted(snapshot.usage.keys() | held.of.keys()):  # sorted: sums must not depend on the order
             account = snapshot.usage.get(member)
             service = account.at(self.now_s, half_life_s) if account is not None else 0.0
             self._add(member, service + held.service(member, self.now_s + self.ahead_s, self.rules.cpu_weight))
 
     def charge(self, task: Task) -> None:
-        """A job is started."""
+        """Charge the owners of a job that starts."""
         member = (task.kind.project, task.kind.member)
         self._add(member, service_of(task.kind.ask, self.rules.cpu_weight) * self.ahead_s)
 
     def levels(self, kind: Kind) -> tuple[float, ...]:
-        """Service over weight, from the top of the tree down to the member; less goes first."""
+        """Service over weight, from the top of the tree down to the member. Less comes first."""
         service = self.service
         return tuple([service.get(one, 0.0) / weight for one, weight in self._line((kind.project, kind.member))])
 
@@ -58,7 +58,7 @@ class Shares:
 
 
 def shares(snapshot: Snapshot, kept: dict[str, Any]) -> Shares:
-    """What everybody has had; `kept` is the policy's own memory."""
+    """The service of all owners. `kept` is the memory of the policy."""
     holdings = kept.get("holdings")
     if holdings is None:
         holdings = kept["holdings"] = Holdings()
@@ -68,7 +68,7 @@ def shares(snapshot: Snapshot, kept: dict[str, Any]) -> Shares:
 
 
 def ahead_of(ended: Any) -> float:
-    """What a start is charged with: what jobs have run for lately."""
+    """What a start is charged: the mean run time of recent jobs, within bounds."""
     recent: list[Past] = ended[-_RECENT:]
     if not recent:
         return AHEAD_S
@@ -76,17 +76,17 @@ def ahead_of(ended: Any) -> float:
 
 
 def owner(kind: Kind) -> Hashable:
-    """Whose share it is of: all tasks of one owner have the same `claim`."""
+    """The owner whose share a job uses. All jobs of one owner have the same `claim`."""
     return kind.tier, kind.project, kind.member
 
 
 def claim(shares: Shares, task: Task) -> Key:
-    """Class, then shares."""
+    """The class, then the shares."""
     return -task.kind.tier, shares.levels(task.kind)
 
 
 def rank(task: Task) -> Key:
-    """Among those of one owner: the job's own priority, then who came first."""
+    """Among the jobs of one owner: the job's own priority, then the earlier one."""
     return -task.kind.priority, task.since_s
 
 

@@ -1,6 +1,6 @@
 """In order of arrival: without reservations (`fifo`), with one (`easy`), or with one for each job (`conservative`).
 
-`fragmentation` is `fifo` that places each request where it leaves the least that typical jobs cannot use.
+`fragmentation` is `fifo`, but places each request where the fewest fragments remain.
 """
 
 from trainmaster.scheduling.model.jobs import Task

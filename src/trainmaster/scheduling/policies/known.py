@@ -1,4 +1,4 @@
-"""The policies by name, and which of them a cluster has chosen."""
+"""All policies by name, and the one that a cluster configuration chooses."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -18,11 +18,11 @@ _ALL = (
     MULTIFACTOR,
 )  # fmt: skip
 POLICIES = {policy.name: policy for policy in _ALL}
-LIVE = tuple(policy.name for policy in _ALL if not policy.exact)  # those that a cluster may choose
+LIVE = tuple(policy.name for policy in _ALL if not policy.exact)  # that a cluster may choose
 
 
 def chosen(rules: Cluster) -> Policy:
-    """What the pools' policies come to; one that only a newer version knows is the default."""
+    """The policy of all pools together. A name that only a newer version knows means the default."""
     by_policy: dict[str, list[str]] = {}
     for pool in rules.pools:
         by_policy.setdefault(pool.policy if pool.policy in LIVE else DEFAULT_POLICY, []).append(pool.name)

@@ -1,4 +1,4 @@
-"""`learned`: the job that is most likely to end soon first, by the run times of similar jobs."""
+"""`learned`: the job that most likely ends soon comes first, by the run times of similar jobs."""
 
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from trainmaster.scheduling.state.order import Keys, first
 
 
 class Study(NamedTuple):
-    """What the learned order looks at."""
+    """What the order reads."""
 
     hazards: Hazards
     now_s: float
@@ -30,7 +30,7 @@ def learned(study: Study, jobs: Figures) -> Keys:
 
 
 def learn(snapshot: Snapshot, kept: dict[str, Any]) -> Study:
-    """What the lives of all jobs so far say."""
+    """Learn from the run times of all jobs so far."""
     runs = (run.at(snapshot.now_s) for run in snapshot.running.values())
     living = [Life(task.seq, width_of(task.kind.ask), task.attained_s, False) for task in (*snapshot.waiting.values(), *runs)]
     hazards, seen = kept.get("hazards"), kept.get("seen", 0)

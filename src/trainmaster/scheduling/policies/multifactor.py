@@ -1,8 +1,8 @@
-"""An order by several factors at once, each weighted as the administrator says, and all of its terms to be shown.
+"""`multifactor`: the order by a sum of factors, weighted by the administrator. All terms can be shown.
 
-Each factor is within 0 … 1 and does not depend on who else waits, so that a start lowers the terms of its owners and changes
-nobody else's. Sources: Slurm's multifactor plugin; its fair-share factor 2 ** -(use / share), taken here at every level of the
-tree and normalised by what the whole cluster gives within a half-life.
+Each factor is within 0 … 1 and does not depend on other waiting jobs. So a start lowers the terms of its own owners only.
+Sources: Slurm's multifactor plugin and its fair-share factor 2 ** -(use / share), here at every level of the tree, relative to
+what the whole cluster gives within a half-life.
 """
 
 from collections.abc import Mapping
@@ -21,27 +21,27 @@ from trainmaster.scheduling.state.order import Key, Sharing
 
 
 class Terms(NamedTuple):
-    """What each factor adds: its weight times itself. The names are those that cluster.yaml has."""
+    """The terms of the sum: each factor times its weight. The names are those of cluster.yaml."""
 
-    workload_class: float  # of all classes the lowest 0, the highest 1
-    priority: float  # the job's own: -100 … 100 as 0 … 1
+    workload_class: float  # the lowest class 0, the highest 1
+    priority: float  # of the job: -100 … 100 as 0 … 1
     age: float  # time in the queue, up to `age_max`
-    fair_share: float  # halves with each share's worth of use
-    size: float  # of the whole cluster
+    fair_share: float  # halves with each use of one whole share
+    size: float  # the part of the whole cluster
 
 
 class Factors(NamedTuple):
-    """What the terms are made of, once for each decision."""
+    """The inputs of the terms, once per decision."""
 
     shares: Shares
-    capacity: float  # service per second of all nodes: GPUs, or CPUs at their weight where there are none
+    capacity: float  # service per second of all nodes: GPUs; without any, CPUs at their weight
     now_s: float
     classes: tuple[float, float]  # the lowest and the highest priority of a class
-    due: dict[str, float]  # service that is a project's share within a half-life, by project; those that are known so far
+    due: dict[str, float]  # by project: the service of its share within a half-life, computed on demand
 
 
 def weigh(snapshot: Snapshot, kept: dict[str, Any]) -> Factors:
-    """What everybody has had, and how much there is."""
+    """The service of all owners, and the capacity."""
     sites, rules = snapshot.sites, snapshot.rules
     known = kept.get("multifactor")
     if known is None or known[0] is not sites or known[1] is not rules:
@@ -53,7 +53,7 @@ def weigh(snapshot: Snapshot, kept: dict[str, Any]) -> Factors:
 
 
 def terms(factors: Factors, task: Task) -> Terms:
-    """Why it stands where it stands."""
+    """The terms of a job."""
     weights, kind = factors.shares.rules.weights, task.kind
     low, high = factors.classes
     base = min(max(kind.tier, low), high) - low if not kind.urgent else high - low
@@ -70,36 +70,36 @@ def terms(factors: Factors, task: Task) -> Terms:
 
 
 def told(factors: Factors, task: Task) -> Mapping[str, float]:
-    """The terms by their names, as they are kept with each start."""
+    """The terms by name, as they are stored with each start."""
     return terms(factors, task)._asdict()
 
 
 def claim(factors: Factors, task: Task) -> Key:
-    """Who is urgent, then the greatest sum; of equal ones who came first."""
+    """Urgent jobs, then the greatest sum, then the earlier job."""
     return not task.kind.urgent, -sum(terms(factors, task)), task.since_s
 
 
 def rank(task: Task) -> Key:
-    """Among jobs of one kind, which have all terms but that of their age in common."""
+    """Among jobs of one kind: the earlier one. Their terms differ only in age."""
     return (task.since_s,)
 
 
 def owner(kind: Kind) -> Kind:
-    """Each kind stands for itself."""
+    """Each kind is its own owner."""
     return kind
 
 
 def charge(factors: Factors, task: Task) -> None:
-    """A job is started: its owners' use grows at once."""
+    """Charge the owners of a job that starts."""
     factors.shares.charge(task)
 
 
 def _unused(factors: Factors, kind: Kind) -> float:
-    """1 where nothing has been used, half at just the share that is due, and so on, at every level."""
+    """1 without any use, half after use of exactly the due share, and so on, at every level."""
     rules, service = factors.shares.rules, factors.shares.service
     line, due = rules.line(kind.project), factors.due
     if kind.project not in due:
-        part = factors.capacity * rules.half_life_s / log(2)  # what the whole cluster's use comes to in the long run
+        part = factors.capacity * rules.half_life_s / log(2)  # the use of the whole cluster in the long run
         for one in reversed(line):
             siblings = sum(other.weight for other in rules.projects if other.parent == one.parent)
             part *= one.weight / max(siblings, one.weight)

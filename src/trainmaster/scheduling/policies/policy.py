@@ -1,4 +1,4 @@
-"""What a policy is: a frozen value of pure functions over the snapshot. Each policy of this room is such a value."""
+"""What a policy is: a frozen value of pure functions over the snapshot. Each policy in this room is such a value."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,29 +15,30 @@ from trainmaster.scheduling.state.order import Ranking, Sharing, uncharged
 
 
 def plainly(snapshot: Snapshot, kept: dict[str, Any]) -> Snapshot:
-    """The snapshot itself is enough."""
+    """The order reads the snapshot itself."""
     return snapshot
 
 
 def tightest(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
-    """A share comes from the device that has least left of those that have enough."""
+    """A share comes from the device with the least left of those that have enough."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`order` says who goes first; `place` the cells that can hold a member of a gang, best first; `depth` how many of
-    those that cannot start get a reservation.
+    """All that one policy decides.
 
-    `preempt` gives live attempts that may be stopped for a task, the first to go first; None: none ever. `beat_s`: how often to
-    look again though nothing happened. `study` makes of the snapshot what `order` is given, once for each cycle; it may keep
-    things in the dictionary, which may be thrown away.
-    `parts` are policies of several sets of pools, by name; where there are any, nothing else here is looked at.
-    `trusts`: what a job says of its run time is believed; else, and of one that says nothing, run times are predicted.
-    An order is `Sharing`, where jobs of one kind are in an order that time never changes and the first of them is looked at, or
-    it gives keys of jobs side by side, each ranked by itself.
-    `terms` says what an order by a sum is the sum of; it is kept with each start.
-    `taste` says which of several devices a share comes from, and `place` may ask it too (`Cells.worths`).
+    - `order`: the order of the queue. Either `Sharing`, where time never changes the order of the jobs of one kind and only the
+      first of them is tried; or a function that gives keys for all jobs, which ranks each by itself.
+    - `place`: the cells that can hold a member of a gang, the best first.
+    - `depth`: how many jobs that cannot start get a reservation.
+    - `preempt`: which live attempts may be preempted for a job, the first to stop first; None: none.
+    - `beat_s`: how often to decide again although nothing happened.
+    - `study`: makes the view that `order` reads, once per cycle. It may keep results in the dictionary, which may be lost.
+    - `terms`: the terms of an order that is a sum. They are stored with each start.
+    - `trusts`: whether the run time that a job states is believed. Otherwise, and for jobs that state none, it is predicted.
+    - `parts`: the policies of several sets of pools, with the names of the pools. If there are any, the rest is ignored.
+    - `taste`: which of several devices a share comes from. `place` may use it too (`Cells.worths`).
     """
 
     name: str
@@ -46,7 +47,7 @@ class Policy:
     depth: Callable[[Snapshot], int]
     preempt: Preempt | None = None
     beat_s: float | None = None
-    exact: bool = False  # it is meaningful only where run times are known beforehand: in a simulation
+    exact: bool = False  # it needs exact run times, so it works only in a simulation
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
     terms: Callable[[Any, Task], Mapping[str, float]] | None = None
     trusts: bool = True
@@ -55,35 +56,35 @@ class Policy:
 
     @property
     def sharing(self) -> Sharing | None:
-        """The order, where it is one in steps."""
+        """The order, if it is one in two levels."""
         return self.order if isinstance(self.order, Sharing) else None
 
     @property
     def words(self) -> str:
-        """What the order says of itself."""
+        """The description of the order, as users see it."""
         return self.order.words if isinstance(self.order, Sharing) else self.order.__doc__ or ""
 
     @property
     def shares(self) -> bool:
-        """Whether a start changes the order of those who wait."""
+        """Whether a start changes the order of the waiting jobs."""
         return self.sharing is not None and self.sharing.charge is not uncharged
 
 
 def no_reservations(snapshot: Snapshot) -> int:
-    """Whoever fits may start; nobody is waited for."""
+    """A job that fits may start; none has a reservation."""
     return 0
 
 
 def one_reservation(snapshot: Snapshot) -> int:
-    """EASY: the first that cannot start is not delayed by those behind it."""
+    """EASY: the first job that cannot start is not delayed by jobs behind it."""
     return 1
 
 
 def as_the_loop_can(snapshot: Snapshot) -> int:
-    """As many as there is time for."""
+    """As many reservations as there is time for."""
     return snapshot.depth
 
 
 def one_for_everybody(snapshot: Snapshot) -> int:
-    """Conservative: nobody is delayed by anyone behind."""
+    """Conservative: no job is delayed by a job behind it."""
     return len(snapshot.waiting)

@@ -1,4 +1,4 @@
-"""`predicted`: the job with the shortest predicted run time first."""
+"""`predicted`: the job with the shortest predicted run time comes first."""
 
 import numpy as np
 

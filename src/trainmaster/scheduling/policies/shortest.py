@@ -1,6 +1,6 @@
-"""The shortest job first, where run times are known beforehand: in simulations alone.
+"""The shortest job first, with exact run times: only in simulations.
 
-`sjf` preempts nobody. `srtf` and `srsf` do, by remaining time and by remaining GPU time. `shortest` is `predicted` with the
+`sjf` preempts no job. `srtf` and `srsf` preempt by remaining time and by remaining GPU time. `shortest` is `predicted` with the
 true run times.
 """
 

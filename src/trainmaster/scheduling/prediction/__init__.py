@@ -1,1 +1,1 @@
-"""How long jobs run, learned from those that are over."""
+"""Predictions of run times, learned from ended jobs."""

@@ -1,9 +1,10 @@
-"""How soon a job will end, learned from jobs like it while they come and go: the order that needs nobody to say how long.
+"""How soon a job will end, learned from similar jobs: for an order that needs no stated run times.
 
-Neighbouring submissions of one width are alike. So a job's chance to end at each age is estimated from those submitted just
-before and after it, the nearer the heavier, the living ones counted for as long as they have lived; where there are few, from
-all of its width, and then from all. The index is Gittins': the best chance to end per second of run time, over all spans.
-Sources: J. Gittins, J. R. Stat. Soc. B 41 (1979); Z. Scully and M. Harchol-Balter, on its use where sizes are unknown (2018).
+Neighboring submissions of one width are similar. So the chance of a job to end at each age is estimated from the jobs submitted
+just before and after it, nearer ones with more weight, unfinished ones up to their age. If these are few, it is estimated from
+all jobs of its width, and then from all jobs. The index is the Gittins index: the best chance to end per second of run time,
+over all spans. Sources: J. Gittins, J. R. Stat. Soc. B 41 (1979); Z. Scully and M. Harchol-Balter, on its use where sizes are
+unknown (2018).
 """
 
 from collections.abc import Sequence
@@ -14,17 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 LEVELS = 16
-STAY = 0.7  # how much ahead of its equals one is that runs: what a preemption would cost
-BOUNDS = tuple([0.0] + [1200.0 * 2**n for n in range(LEVELS - 1)])  # seconds of run time at which each level begins
-REACH = 4.0  # neighbours: how fast their weight falls with the distance in submissions
-NEAR = 24  # neighbours on each side
-TRUST = 0.5  # how many neighbours outweigh what is known of the width, and of a width what is known of all
+STAY = 0.7  # how much a running job is ahead of its equals: the cost of a preemption
+BOUNDS = tuple([0.0] + [1200.0 * 2**n for n in range(LEVELS - 1)])  # run time in seconds at which each level begins
+REACH = 4.0  # how fast the weight of neighbors falls with the distance in submissions
+NEAR = 24  # neighbors on each side
+TRUST = 0.5  # so many neighbors weigh as much as the whole width; so many jobs of a width as much as all jobs
 _BLOCK = 16
 _WEIGHTS = tuple(exp(-distance / REACH) for distance in range(NEAR + 1))
 
 
 class Life(NamedTuple):
-    """What is known of one job: how long it has run, and whether it has ended."""
+    """How long one job has run, and whether it has ended."""
 
     seq: int
     width: float
@@ -41,20 +42,20 @@ def level_of(ran_s: float) -> int:
 
 
 class Hazards:
-    """Ends and lives by width, in the order of submission."""
+    """Run times and ends by width, in the order of submission."""
 
     def __init__(self) -> None:
         self.widths: dict[float, _Width] = {}
         self.ends = [0.0] * LEVELS
         self.reached = [0.0] * LEVELS
         self.version = 0
-        self._latest = -1  # the last to be submitted of all that are known
+        self._latest = -1  # the last submission of all known jobs
         self._living: set[int] = set()
 
     def follow(self, living: Sequence[Life], ended: Sequence[Life]) -> bool:
-        """Take in all that live now, and who has ended since; False: begin anew, since somebody else is gone or came in late.
+        """Learn from all live jobs and from those that have ended since; False: start anew, since a job vanished or came late.
 
-        What is known is then what one would know who had only just come and saw the same.
+        So the result is the same as that of a new object that sees the same jobs.
         """
         now = {life.seq for life in living}
         over = {life.seq for life in ended}
@@ -68,7 +69,7 @@ class Hazards:
         return True
 
     def learn(self, life: Life) -> None:
-        """Take in what is known of a job now."""
+        """Learn the present state of a job."""
         width = self.widths.setdefault(life.width, _Width())
         level = level_of(life.ran_s)
         if width.put(life.seq, level, life.ended) and life.ended:
@@ -78,11 +79,11 @@ class Hazards:
             self.version += 1
 
     def index(self, seq: int, width: float, ran_s: float) -> float:
-        """The best chance to end per second from here, of a job that was taken in; larger is sooner."""
+        """The best chance to end per second from now on, for a known job. Larger is sooner."""
         return self.widths[width].index(seq, level_of(ran_s), self)
 
     def overall(self, level: int) -> float:
-        """The chance to end within a level of any job that gets there."""
+        """The chance of any job that reaches a level to end in it."""
         return (self.ends[level] + 0.5 * TRUST) / (self.reached[level] + TRUST)
 
 
@@ -93,13 +94,13 @@ class _Width:
         self._rank: dict[int, int] = {}
         self._levels: list[int] = []
         self._ended: list[bool] = []
-        self._stamps: list[int] = []  # of blocks of jobs: how often they changed
+        self._stamps: list[int] = []  # by block of jobs: how often it changed
         self._ends = [0.0] * LEVELS
         self._reached = [0.0] * LEVELS
         self._known: dict[tuple[int, int], tuple[tuple[int, ...], float]] = {}
 
     def put(self, seq: int, level: int, ended: bool) -> bool:
-        """Whether that was news. Jobs come in the order of submission."""
+        """Record a job; whether that changed anything. Jobs come in the order of submission."""
         rank = self._rank.get(seq)
         if rank is None:
             rank = self._rank[seq] = len(self._levels)
@@ -118,7 +119,7 @@ class _Width:
         return True
 
     def index(self, seq: int, level: int, everybody: Hazards) -> float:
-        """Found out anew when a neighbour has changed or anybody ended."""
+        """The index of a job. It is computed again when a neighbor has changed or any job has ended."""
         rank = self._rank[seq]
         first, last = max(0, rank - NEAR), min(len(self._levels) - 1, rank + NEAR)
         stamp = (everybody.version, last, *self._stamps[first // _BLOCK : last // _BLOCK + 1])
@@ -128,7 +129,7 @@ class _Width:
         return known[1]
 
     def _chances(self, rank: int, everybody: Hazards) -> list[float]:
-        """For each level the chance that a job which gets there ends in it."""
+        """For each level, the chance of a job that reaches it to end in it."""
         ends, reached = [0.0] * LEVELS, [0.0] * (LEVELS + 1)
         for other in range(max(0, rank - NEAR), min(len(self._levels), rank + NEAR + 1)):
             if other == rank:
@@ -150,7 +151,7 @@ class _Width:
 
 
 def gittins(chances: Sequence[float], level: int) -> float:
-    """The index of a job at the beginning of `level`, whose chance to end in each level is given."""
+    """The Gittins index of a job at the beginning of `level`, from the chances to end in each level."""
     alive, time_s, best = 1.0, 0.0, 0.0
     for one in range(level, len(chances)):
         chance = min(chances[one], 0.999)
@@ -163,11 +164,11 @@ def gittins(chances: Sequence[float], level: int) -> float:
 
 
 def _time_in_s(alive: float, chance: float, rate: float, span_s: float) -> float:
-    """Expected time within a level of those that enter it alive."""
+    """The expected time that a job spends in a level, times the chance `alive` to reach it."""
     return alive * (chance / rate if rate > 0 else span_s)
 
 
 def urgency(index: npt.NDArray[np.float64], width: npt.NDArray[np.float64], running: bool) -> npt.NDArray[np.float64]:
-    """The order's key, smaller first: by chance per GPU-second; who runs is ahead of its equals."""
+    """The key of the order, smaller first: the chance per GPU-second. A running job is ahead of its equals."""
     found: npt.NDArray[np.float64] = -(np.log(np.maximum(index, 1e-12)) - np.log(width) + (STAY if running else 0.0))
     return found

@@ -1,8 +1,8 @@
-"""How long jobs run, as samples: drawn from those that are over, of the same owner and kind first, conditioned on their age.
+"""Samples of run times: drawn from ended jobs, those of the same owner and kind first, given the age of the job.
 
-A job's like are looked for in four rings: same member, command, request and limit; the same without the command; the member;
-everybody. Each ring has as much weight as it has jobs, and hands the rest on. What is drawn is a share of the time limit where
-there is one. Source: the shrinkage is ours; runs of one user resemble each other (Tsafrir, IEEE TPDS 18(6), 2007).
+Similar jobs are in four rings: the same member, command, request and limit; the same without the command; the member; all jobs.
+A ring weighs more the more jobs it has, and the rest of the weight goes to the next ring. With a time limit, the samples are
+fractions of it. Source: the shrinkage is ours; runs of one user resemble each other (Tsafrir, IEEE TPDS 18(6), 2007).
 """
 
 from collections import deque
@@ -14,15 +14,15 @@ from trainmaster.scheduling.model.jobs import Kind, Past
 if TYPE_CHECKING:
     from random import Random
 
-_RECENT, _EVERYBODY = 30, 300  # of the last jobs in a ring, and in the widest
-_TRUST = (2.0, 2.0, 4.0)  # a ring with so many jobs has half of the weight that is left
-_UNKNOWN_S = 60.0  # a new job of which nothing is known counts as being so old
+_RECENT, _EVERYBODY = 30, 300  # so many last jobs in a ring, and in the widest one
+_TRUST = (2.0, 2.0, 4.0)  # a ring with so many jobs gets half of the remaining weight
+_UNKNOWN_S = 60.0  # the assumed age of a new job if no job is known
 _SHORTEST_S = 1.0
-_LONGEST = 0.98  # of a tail without an end, so much is looked at
+_LONGEST = 0.98  # the part of an infinite tail that is drawn from
 
 
 class Lifetimes:
-    """What those that are over say. It only learns; made from a snapshot's `ended`, it may be thrown away and made again."""
+    """The run times of ended jobs. It may be thrown away and built again from the `ended` of a snapshot."""
 
     def __init__(self, ended: Iterable[Past] = ()) -> None:
         self._rings: dict[Hashable, deque[float]] = {}
@@ -31,7 +31,7 @@ class Lifetimes:
             self.learn(past)
 
     def learn(self, past: Past) -> None:
-        """Take in a job that is over."""
+        """Learn from an ended job."""
         self.learned += 1
         kind = past.kind
         value = past.ran_s / kind.limit_s if kind.limit_s else past.ran_s
@@ -42,14 +42,14 @@ class Lifetimes:
             values.append(value)
 
     def draw(self, kind: Kind, age_s: float, rng: "Random", count: int) -> list[float]:
-        """`count` samples of how long a job that has run `age_s` will run from here, in seconds."""
+        """`count` samples of the remaining run time in seconds of a job that has run `age_s`."""
         values, weights = self._like(kind, age_s)
         if values:
             unit = kind.limit_s or 1.0
             return [max(value * unit - age_s, _SHORTEST_S) for value in rng.choices(values, weights, k=count)]
         if kind.limit_s:
             return [max(kind.limit_s - age_s, _SHORTEST_S)] * count
-        # Nobody ever ran as long: it is as likely in the first half of its life as in the second (Gott, Nature 363).
+        # No job ran as long: it is as likely in the first half of its life as in the second (Gott, Nature 363).
         old_s = age_s if _rings(kind)[-1] in self._rings else max(age_s, _UNKNOWN_S)
         return [max(old_s / (1.0 - _LONGEST * rng.random()) - age_s, _SHORTEST_S) for _ in range(count)]
 
@@ -59,7 +59,7 @@ class Lifetimes:
         return "history" if owner else "limit" if kind.limit_s else "nothing"
 
     def _like(self, kind: Kind, age_s: float) -> tuple[list[float], list[float]]:
-        """Run times (shares of the limit, if there is one) of those that ran longer than `age_s`, and how much each counts."""
+        """Run times (or fractions of the limit) of similar jobs that ran longer than `age_s`, and their weights."""
         floor = age_s / kind.limit_s if kind.limit_s else age_s
         left, values, weights = 1.0, list[float](), list[float]()
         rings = _rings(kind)
@@ -75,7 +75,7 @@ class Lifetimes:
 
 
 def _rings(kind: Kind) -> tuple[tuple[Hashable, ...], ...]:
-    """From the narrowest to the widest. Shares of a limit and seconds are kept apart."""
+    """The rings of a kind, the narrowest first. Fractions of a limit and seconds are kept apart."""
     limited = kind.limit_s is not None and kind.limit_s > 0
     alike = (limited, kind.project, kind.member, kind.ask, kind.limit_s)
     return ((*alike, kind.command), alike, (limited, kind.project, kind.member), (limited,))

@@ -1,14 +1,14 @@
-"""How long jobs will run in all, from those that are over and those that run; a time limit is only the most that it can be.
+"""Predictions of the total run time of jobs, from ended and running jobs. A time limit is only an upper bound.
 
-Jobs that one owner submits one after the other are alike. So the run time of a job is the mean of its owner's next ones before
-and after it, the nearer the heavier, the same request, limit and command more than others; where there are few, of all jobs,
-narrowed down step by step. Jobs of nobody in particular are of several people: who came at once is of one. One that runs
-already says that it takes longer than it has run.
+Jobs that one owner submits one after the other are similar. So the predicted run time of a job is the mean of its owner's jobs
+just before and after it, nearer ones with more weight, and more for the same request, limit and command. If these are few, it
+is the mean of all jobs, narrowed down step by step. Jobs without a member belong to several people; those submitted together
+count as of one. A running job says that it takes longer than it has run.
 
-The mean is arithmetic: who starts a job that cannot be stopped is held by its long cases as long as they take (medians did
-worse). Without a limit one long case would outweigh all other neighbours: there they tell, by the mean of their roots, only
-where the like of it is, and all jobs how far above the square of that their mean is. Sources: D. Tsafrir, Y. Etsion and
-D. Feitelson, IEEE TPDS 18(6), 2007, for the owner's last jobs; the weights, and the way from roots to the mean, are ours.
+The mean is arithmetic, since long runs hold nodes as long as they take (medians were worse). Without a limit, one long run
+would outweigh all other neighbors. So there the neighbors give the mean of their square roots, and all jobs together give the
+ratio of the mean to the square of that. Sources: D. Tsafrir, Y. Etsion and D. Feitelson, IEEE TPDS 18(6), 2007, for the owner's
+last jobs; the weights, and the way from roots to the mean, are ours.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -22,24 +22,24 @@ from trainmaster.scheduling.model.request import width_of
 from trainmaster.scheduling.model.snapshot import Snapshot
 
 Owner = tuple[str, str]  # project, member
-NEAR = 24  # jobs on each side that are looked at
+NEAR = 24  # neighbors on each side
 FADE = 0.85  # how fast their weight falls from one to the next
-UNLIKE = 0.15  # weight of one with another request; with another limit likewise
-SAME = 5.0  # weight of one with the same command, where it is known
-TRUST = 0.5  # weight of what is known of all, beside a neighbour's 1
-APART = 8.0  # where nobody knows whose jobs they are: so many submissions apart, half the weight
-LASTING = 2.0  # who has run for so long is thought to run as long again
+UNLIKE = 0.15  # weight of a neighbor with another request; likewise with another limit
+SAME = 5.0  # weight of a neighbor with the same command, if it is known
+TRUST = 0.5  # weight of the mean of all jobs; a neighbor has 1
+APART = 8.0  # without a member: half the weight at this distance in submissions
+LASTING = 2.0  # a running job is expected to run at least so many times its age
 _FADES = tuple(FADE**distance for distance in range(NEAR))
-_FORGET_ALL, _FORGET = 0.998, 0.95  # what is left of older jobs with each newer one: of all jobs, of a part of them
-_FIRST_SHARE, _FIRST_S = 0.3, 3600.0  # before anything is known: of the limit; without one
-_ROOM, _LOG_MAX = 1000, 10_000  # answers that are kept of jobs that are gone; changes that are followed
-_AGE_S = 240.0  # ages are told apart from here on, once they have doubled: who has just begun says nothing yet
-_LEAST_S = 60.0  # nothing is predicted to be shorter
-_BATCH, _BATCH_MAX = 64, 64  # of so many times as many that are over the last few count as still running, up to so many
+_FORGET_ALL, _FORGET = 0.998, 0.95  # decay of older jobs with each newer one: of all jobs, of a part of them
+_FIRST_SHARE, _FIRST_S = 0.3, 3600.0  # before any job has ended: fraction of the limit; without a limit
+_ROOM, _LOG_MAX = 1000, 10_000  # cached results of jobs that are gone; length of a log of changes
+_AGE_S = 240.0  # ages count from here on, at each doubling; a younger job says nothing
+_LEAST_S = 60.0  # no prediction is shorter
+_BATCH, _BATCH_MAX = 64, 64  # of so many ended jobs, the last one counts as running; at most so many
 
 
 class Life(NamedTuple):
-    """What one job says: it ran so long, or has run so long up to now."""
+    """How long one job ran, or has run so far."""
 
     seq: int
     ran_s: float
@@ -52,22 +52,22 @@ class _Crowd:
     def __init__(self) -> None:
         self.over: list[Life] = []  # by submission
         self.living: list[Life] = []  # by submission
-        self.changes: list[int] = []  # whose life is another now, as it came
-        self.gaps: dict[Hashable, _Near] = {}  # jobs between the same two neighbours listen to the same ones
+        self.changes: list[int] = []  # jobs whose life has changed, in order
+        self.gaps: dict[Hashable, _Near] = {}  # equal jobs between the same two neighbors share a result
 
     def learn(self, life: Life) -> None:
-        """One is over."""
+        """A job has ended."""
         insort(self.over, life, key=_seq)
         self.changes.append(life.seq)
 
     def see(self, living: list[Life]) -> None:
-        """How those that run stand now."""
+        """Update the running jobs."""
         if living != self.living:
             self.changes += {life.seq for life in set(living) ^ set(self.living)}
             self.living = living
 
     def near(self, seq: int, kind: Kind) -> "_Near":
-        """What there is to listen to for one of them."""
+        """The neighbors of a job."""
         if not kind.member:
             return _Near(self, seq, kind)
         at, beside = bisect_left(self.over, seq, key=_seq), bisect_left(self.living, seq, key=_seq)
@@ -81,18 +81,18 @@ class _Crowd:
 
 
 class Predictor:
-    """What is known. It follows the `ended` of snapshots, and may be thrown away and made again from that."""
+    """What is known. It follows the `ended` of snapshots, and may be thrown away and built again."""
 
     def __init__(self) -> None:
         self.seen = 0  # how many of `ended`
         self._crowds: dict[Owner, _Crowd] = {}
         self._running: set[Owner] = set()
-        self._sums: dict[Hashable, tuple[float, float, float]] = {}  # shares of the limit, or seconds; the same bent; weight
+        self._sums: dict[Hashable, tuple[float, float, float]] = {}  # run times; bent; weights
         self._near: dict[int, _Near] = {}  # by order of submission
-        self._known: dict[int, tuple[int, int, float]] = {}  # how much was known, and what came of it
+        self._known: dict[int, tuple[int, int, float]] = {}  # ended jobs, changes, result
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Take in what has ended since, and how long those that run have run by now."""
+        """Learn from the jobs that have ended since, and from the ages of the running jobs."""
         ended, now_s = snapshot.ended, snapshot.now_s
         known = len(ended) - len(ended) % min(_BATCH_MAX, max(1, len(ended) // _BATCH))
         for past in ended[self.seen : known]:
@@ -113,13 +113,13 @@ class Predictor:
         self._running = set(running)
         gone = len(self._known) > _ROOM + 4 * (len(snapshot.waiting) + len(snapshot.running))
         if gone or any(len(self._crowds[owner].changes) > _LOG_MAX for owner in self._running):
-            self._known, self._near = {}, {}  # of jobs that are gone, most of them
+            self._known, self._near = {}, {}  # most of them are of jobs that are gone
             for crowd in self._crowds.values():
                 crowd.changes.clear()
                 crowd.gaps.clear()
 
     def total_s(self, task: Task) -> float:
-        """How long it will have run when it is over, in all its attempts; whatever it has run so far."""
+        """The predicted total run time of a job in all its attempts, whatever it has run so far."""
         kind = task.kind
         crowd = self._crowds.get((kind.project, kind.member), _ALONE)
         changes = len(crowd.changes)
@@ -147,9 +147,9 @@ class Predictor:
             self._sums[key] = (total * forget + value, bent * forget + _bent(value, kind), weight * forget + 1.0)
 
     def _prior_s(self, kind: Kind) -> tuple[float, float]:
-        """What one would think without its neighbours: from all jobs to the like of it, each step with one job's weight.
+        """The prediction without neighbors: from all jobs to similar ones, each step with the weight of one job.
 
-        And, since that is a mean of bent times, how many times that the mean of all jobs is.
+        That is a mean of bent times. The second value is the ratio of the mean of all jobs to it.
         """
         mean, heavy = _FIRST_SHARE if kind.limit_s else _FIRST_S, 0.0
         middle = _bent(mean, kind)
@@ -161,15 +161,15 @@ class Predictor:
 
 
 class _Near:
-    """What neighbours say: of those that are over the weighted sum, bent, and the weight; of who runs weight, age and limit."""
+    """The neighbors of a job: the weighted sum (bent) and weight of ended ones; weight, age and limit of running ones."""
 
     def __init__(self, crowd: _Crowd, seq: int, kind: Kind) -> None:
         self.kind = kind
         self.bent = self.weight = 0.0
         self.living: list[tuple[float, float, float]] = []
-        self.looked = len(crowd.changes)  # so far its changes were looked at
+        self.looked = len(crowd.changes)  # so many changes were processed
         self.stale = False
-        self.told: tuple[float, float] | None = None  # the mean for a prior
+        self.told: tuple[float, float] | None = None  # the prior, and the mean with it
         over, living = crowd.over, crowd.living
         at, beside = bisect_left(over, seq, key=_seq), bisect_left(living, seq, key=_seq)
         found = self._walk(seq, kind, _backwards(over, living, at - 1, beside - 1))
@@ -178,7 +178,7 @@ class _Near:
         self.last = self._walk(seq, kind, _forwards(over, living, at, beside))
 
     def _walk(self, seq: int, kind: Kind, lives: Iterator[tuple[Life, bool]]) -> float:
-        """Listen to one side, the nearest first; returns the last that was listened to, infinite where that was all."""
+        """Add the neighbors of one side, the nearest first. Returns the last one; infinite: there were no more."""
         ask, limit_s, command, life = kind.ask, kind.limit_s, kind.command, None
         for share in _FADES:
             life, over = next(lives, _NOBODY)
@@ -201,7 +201,7 @@ class _Near:
         return FOREVER if life is None else life.seq
 
     def touched(self, crowd: _Crowd) -> bool:
-        """Whether anything has changed of what was listened to."""
+        """Whether any of the neighbors has changed."""
         first, last, changes = self.first, self.last, crowd.changes
         if not self.stale and self.looked < len(changes):
             self.stale = any(first <= seq <= last for seq in changes[self.looked :])
@@ -209,7 +209,7 @@ class _Near:
         return self.stale
 
     def mean_s(self, prior_s: float) -> float:
-        """Of one that runs one learns the more, the longer it has; it is thought to run at least as long as the others did."""
+        """The mean of the neighbors. A running one counts more the older it is, and runs at least as long as the others."""
         if self.told is not None and self.told[0] == prior_s:
             return self.told[1]
         kind = self.kind
@@ -229,7 +229,7 @@ _ALONE = _Crowd()
 
 
 def _backwards(over: list[Life], living: list[Life], at: int, beside: int) -> Iterator[tuple[Life, bool]]:
-    """From these places to the beginning, in the order of submission turned round; and whether each is over."""
+    """The jobs before these indices, the latest submission first; and whether each has ended."""
     while at >= 0 or beside >= 0:
         if beside < 0 or (at >= 0 and over[at].seq > living[beside].seq):
             yield over[at], True
@@ -240,7 +240,7 @@ def _backwards(over: list[Life], living: list[Life], at: int, beside: int) -> It
 
 
 def _forwards(over: list[Life], living: list[Life], at: int, beside: int) -> Iterator[tuple[Life, bool]]:
-    """From these places to the end, in the order of submission."""
+    """The jobs from these indices on, the earliest submission first; and whether each has ended."""
     while at < len(over) or beside < len(living):
         if beside == len(living) or (at < len(over) and over[at].seq < living[beside].seq):
             yield over[at], True
@@ -251,7 +251,7 @@ def _forwards(over: list[Life], living: list[Life], at: int, beside: int) -> Ite
 
 
 def _parts(kind: Kind) -> tuple[Hashable, Hashable, Hashable]:
-    """Of which parts of all jobs one is, from the widest to the narrowest."""
+    """The parts of all jobs that a kind belongs to, from the widest to the narrowest."""
     owner = kind.project, kind.member
     if kind.limit_s:
         return "limited", ("limited", int(2 * log2(kind.limit_s))), ("limited", owner)
@@ -260,17 +260,17 @@ def _parts(kind: Kind) -> tuple[Hashable, Hashable, Hashable]:
 
 
 def _bent(value: float, kind: Kind) -> float:
-    """What a mean is taken of: the root, where no limit keeps a long run from outweighing all others."""
+    """The value that is averaged: the square root without a limit, so that a long run does not outweigh all others."""
     return value if kind.limit_s else sqrt(value)
 
 
 def _straight(mean: float, kind: Kind) -> float:
-    """The way back."""
+    """The inverse of `_bent`."""
     return mean if kind.limit_s else mean * mean
 
 
 def _round_s(age_s: float) -> float:
-    """An age, rounded down: it is news only so often."""
+    """An age, rounded down to a doubling, so that it rarely changes."""
     return _AGE_S * exp2(int(log2(age_s / _AGE_S)))
 
 
@@ -279,23 +279,23 @@ def _seq(life: Life) -> int:
 
 
 class Foresight:
-    """What the predicted order looks at: a moment, within which nothing changes. Nothing is followed before somebody asks."""
+    """Predictions for one snapshot. The predictor learns from the snapshot at the first question."""
 
     def __init__(self, predictor: Predictor, snapshot: Snapshot) -> None:
         self.now_s = snapshot.now_s
         self._predictor, self._snapshot, self._asked = predictor, snapshot, False
 
     def left_s(self, task: Task) -> float:
-        """How long a job will still run once it does."""
+        """The predicted remaining run time of a job."""
         return _still_s(self._total_s(task), task)
 
     def held_s(self, task: Task) -> float:
-        """How long what one holds should be counted on to be held.
+        """How long a job is assumed to hold its nodes, for reservations.
 
-        Twice the prediction: a reservation that comes too early keeps others out in vain, again and again. Of one that is to
-        start the same as of one that runs, else each that is let in beside a reservation would move it on (`left_s` of it lets
-        more in, and gains more, until somebody has waited for long: `steps.reserve`).
-        Source: doubled estimates, D. Zotkin and P. Keleher, HPDC'99.
+        Twice the prediction, since a reservation that comes too early keeps other jobs out in vain, again and again. It is the
+        same for a job that starts as for one that runs: else each backfilled job would delay the reservation. (`left_s`
+        backfills more and gains more, until a job has waited very long: `steps.reserve`.) Source: doubled estimates, D. Zotkin
+        and P. Keleher, HPDC'99.
         """
         return _still_s(2.0 * self._total_s(task), task)
 
@@ -307,7 +307,7 @@ class Foresight:
 
 
 def foresee(snapshot: Snapshot, kept: dict[str, Any]) -> Foresight:
-    """What is known by now."""
+    """The predictions for a snapshot. `kept` holds the predictor."""
     predictor = kept.get("predictor")
     if predictor is None:
         predictor = kept["predictor"] = Predictor()
@@ -315,7 +315,7 @@ def foresee(snapshot: Snapshot, kept: dict[str, Any]) -> Foresight:
 
 
 def _still_s(total_s: float, task: Task) -> float:
-    """What is left of it; doubled as often as it has been passed."""
+    """The remaining time. A total that the job has passed is doubled until it is longer."""
     total_s = max(total_s, _LEAST_S)
     while total_s <= task.attained_s:
         total_s *= 2.0

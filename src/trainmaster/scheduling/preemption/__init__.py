@@ -1,1 +1,1 @@
-"""Who makes way for whom, and nodes on their way from one job to another."""
+"""Which jobs may be preempted for which, and the handover of their nodes."""

@@ -1,6 +1,6 @@
-"""Nodes that some give back for others: held for those until the last of the first is gone, and nobody else's meanwhile.
+"""Handovers: nodes of victims are reserved for their preemptor until the last victim has exited.
 
-This is what stops thrash when those who make way leave at different times: what has become free waits for whom it was freed.
+This prevents thrash when victims exit at different times: nodes that are free wait for the job that they were freed for.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,19 +15,19 @@ from trainmaster.scheduling.state.cluster import ClusterState
 
 
 class Promises:
-    """Within one decision: who makes way, and what is promised of it. The space is put back by `end`."""
+    """Within one decision: the victims, and which jobs their nodes are promised to. `end` restores the space."""
 
     def __init__(self, snapshot: Snapshot, state: ClusterState) -> None:
         self._snapshot, self._state = snapshot, state
-        self._leaving: dict[int, list[Run]] = {}  # those who make way, by node
+        self._leaving: dict[int, list[Run]] = {}  # victims by node
         self._gone: dict[str, Run] = {}
         self._held: list[tuple[Task, Grant]] = []
-        self.settled: dict[str, Task] = {}  # need not be tried: they start, or wait for what is theirs; kinds of it alone
+        self.settled: dict[str, Task] = {}  # they start, or wait for their own nodes; with the kind of that grant alone
         self.told: dict[str, Refusal] = {}
         self.broken: list[str] = []
 
     def begin(self) -> list[tuple[Task, Grant]]:
-        """Those that find free what was promised to them, in their turn: it is taken. For others it is held."""
+        """The jobs whose promised nodes are all free, in order; these are taken. The nodes of the others are held."""
         snapshot, space, tally = self._snapshot, self._state.space, self._state.tally
         tasks = sorted((snapshot.waiting[id] for id in snapshot.promised if id in snapshot.waiting), key=_turn)
         if not tasks:
@@ -62,7 +62,7 @@ class Promises:
         return ready
 
     def _stays(self, task: Task, grant: Grant) -> bool:
-        """Whether no window closes its nodes too early: of a node that it has held all the while that was known before."""
+        """Whether no window closes the nodes too early. Nodes that the job kept while it shrank were checked at its start."""
         space = self._state.space
         if task.keeps or not space.closing:
             return True
@@ -70,11 +70,11 @@ class Promises:
         return all(node < 0 or space.sites[node].cell.closes_s >= until_s for node in grant.nodes)
 
     def _shut(self, task: Task, grant: Grant) -> bool:
-        """Whether quota stands in its way: of what it has held all the while it does not."""
+        """Whether a quota bars the job. None does for nodes that it kept while it shrank."""
         return not task.keeps and self._state.tally.barrier(task.kind, grant) is not None
 
     def before(self, task: Task, grant: Grant) -> set[str]:
-        """Who must be gone before this can be had; it is taken out of the space already. Nobody: it is free now."""
+        """The victims that must exit before `grant`, which is already taken, can be used. None: it is free now."""
         found = set[str]()
         for node in grant.nodes if self._leaving else ():
             runs = self._leaving.get(node, ())
@@ -85,11 +85,11 @@ class Promises:
         return found
 
     def shrunk(self, ids: set[str]) -> tuple[str, ...]:
-        """Those of them, all of whom make way, who go on with less."""
+        """Those of the victims `ids` that only shrink."""
         return tuple(sorted(id for id in ids if self._gone[id].shrinking))
 
     def _barred(self, task: Task, grant: Grant) -> bool:
-        """Whether quota stands in its way as long as those that make way are there."""
+        """Whether a quota bars the job as long as the victims run."""
         tally = self._state.tally
         gone = self._gone.values()
         tally.leave(gone, -1)
@@ -98,11 +98,11 @@ class Promises:
         return barred
 
     def _beside(self, node: int, runs: list[Run]) -> bool:
-        """Whether a node has enough for those that make way and for all that is given of it besides."""
+        """Whether a node has enough for its victims and for everything else that is given of it."""
         space = self._state.space
         parts = [run.freed.part(index, -1) for run in runs for index in _members(run.freed, node)]
         if space.cells.left[space.of[node]][0] < sum([part.shape.gpu_milli for part in parts]):
-            return False  # most questions end here
+            return False  # the usual case
         number, free = space.of[node], space.free[node].copy()
         for part in parts:
             number = space.after(node, part, number, free)
@@ -110,7 +110,7 @@ class Promises:
         return min((cell.cpus, cell.memory, *(amount for _, amount in cell.counted), *free)) >= 0
 
     def staying(self, ends: Ends) -> Ends:
-        """These without those that make way, who have given back already; of one that shrinks, what it keeps."""
+        """These ends without the victims, which have freed their nodes. A victim that shrinks stays on the nodes it keeps."""
         if not self._gone:
             return ends
         found: list[End] = []
@@ -123,7 +123,7 @@ class Promises:
         return found
 
     def let_go(self, runs: Sequence[Run]) -> None:
-        """They make way: what they give back is there to be given."""
+        """Make these jobs victims: their nodes can be given."""
         for run in runs:
             self._gone[run.task.id] = run
             for node in run.freed.nodes:
@@ -132,7 +132,7 @@ class Promises:
         self._state.tally.leave(runs)
 
     def keep(self, runs: Sequence[Run]) -> None:
-        """They do not make way after all."""
+        """These jobs are no victims after all."""
         for run in runs:
             del self._gone[run.task.id]
             for node in run.freed.nodes:
@@ -140,7 +140,7 @@ class Promises:
         self._hold(runs)
 
     def end(self) -> None:
-        """Put the space back as those that run have it."""
+        """Restore the space to what the running jobs hold."""
         for task, grant in self._held:
             self._state.space.give(grant)
             self._state.tally.enter(task.kind, grant, -1)
@@ -154,7 +154,7 @@ class Promises:
 
 
 def _turn(task: Task) -> tuple[bool, int]:
-    """Who goes on with what it kept is first: else one to whom others are still to give might take that meanwhile."""
+    """A job that shrank comes first: else another handover could take the nodes that it kept."""
     return not task.keeps, task.seq
 
 

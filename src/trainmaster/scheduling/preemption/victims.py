@@ -1,6 +1,6 @@
-"""Who makes way: candidates by right or by order, and of them the fewest.
+"""Victims: the candidates by right or by order, and of these as few as are enough.
 
-They are found by trying the whole gain before anyone is touched.
+Whether all of them together are enough is tested before any job is touched.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -34,41 +34,41 @@ from trainmaster.scheduling.state.order import Ranking, by_keys
 from trainmaster.scheduling.state.queue import Line
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
-EVICTIONS_MAX = 16  # each eviction doubles the time that a job runs undisturbed afterwards, so many times at most
+EVICTIONS_MAX = 16  # each eviction doubles the time that a job is protected after it, at most so many times
 
 
 class Preempt(Protocol):
-    """Who makes way for whom, under a policy."""
+    """Which jobs may be preempted for which, under a policy."""
 
     def may_help(self, stage: "Stage", task: Task, line: Line) -> bool:
         """Whether a job, which waits in this line, may fit once others have made way. False is certain."""
 
     def candidates(self, stage: "Stage", task: Task) -> Sequence[Run]:
-        """Live attempts that may be stopped for it, the first to go first."""
+        """Live attempts that may be victims for it, the first to stop first."""
 
     def in_vain(self, stage: "Stage", task: Task) -> None:
-        """It did not fit though all of them were gone."""
+        """It did not fit even without all of its candidates."""
 
 
 class Stage:
-    """Those that run, as a decision looks for candidates among them; what is sorted is sorted once, and only when asked for."""
+    """The running jobs as candidates of one decision. They are sorted once, and only on demand."""
 
     def __init__(self, snapshot: Snapshot, state: ClusterState, view: Any) -> None:
-        """`view`: what the order looks at."""
+        """`view`: what the policy's order reads."""
         self.snapshot, self.state, self.view = snapshot, state, view
-        self.stopped: set[str] = set()  # they make way already
-        self.vain: set[Hashable] = set()  # jobs that found that it would not help if all made way that may
-        self.groups: dict[Hashable, list[Run]] = {}  # all who may be stopped for some jobs
+        self.stopped: set[str] = set()  # already victims
+        self.vain: set[Hashable] = set()  # requests for which all candidates together are not enough
+        self.groups: dict[Hashable, list[Run]] = {}  # candidates that several jobs share
         self._behind: _Behind | None = None
-        self._relief: dict[Hashable, Mask | None] = {}  # what fits without a group, once it was in vain to try some of it
+        self._relief: dict[Hashable, Mask | None] = {}  # what fits without a group; None: worked out on demand
 
     def stop(self, runs: Iterable[Run]) -> None:
-        """They make way."""
+        """Record victims."""
         self.stopped.update(run.task.id for run in runs)
         self.groups, self._behind, self._relief = {}, None, {}
 
     def relieves(self, group: Hashable, request: int) -> bool:
-        """Whether a request may fit once all of a group are gone."""
+        """Whether a request may fit once all jobs of a group are gone."""
         if group not in self._relief:
             return True
         mask = self._relief[group]
@@ -77,11 +77,11 @@ class Stage:
         return bool(mask[request])
 
     def in_vain(self, group: Hashable) -> None:
-        """A job did not fit without a group: of others that is found out for all at once, when the next one asks."""
+        """A job did not fit without a group. At the next question all requests are tested at once."""
         self._relief.setdefault(group, None)
 
     def behind(self, may: "May", order: Ranking) -> "_Behind":
-        """Those of whom `may` says yes."""
+        """The running jobs that `may` permits, behind each waiting job in `order`."""
         if self._behind is None:
             self._behind = self._find_behind(may, order)
         return self._behind
@@ -108,7 +108,7 @@ class Stage:
         return _Behind(counts.tolist(), gpus.tolist())
 
     def _unprotected(self, rows: Floats) -> Mask:
-        """Which of those that run may be told to stop: not yet told, of a class that may, undisturbed for long enough."""
+        """Which running jobs are not protected: not stopping yet, of a preemptible class, placed long enough ago."""
         rules = self.snapshot.rules
         classes = {work: rules.work(work).preemptible for work in {run.task.kind.work for run in self.state.running.all}}
         undisturbed_s = rules.min_run_s * 2.0 ** np.minimum(rows[:, EVICTIONS], EVICTIONS_MAX)
@@ -119,17 +119,17 @@ class Stage:
 
     @cached_property
     def sliced(self) -> frozenset[str]:
-        """The workload classes whose jobs take turns."""
+        """The workload classes with a time slice."""
         return frozenset(one.name for one in self.snapshot.rules.classes if one.slice_s is not None)
 
     @cached_property
     def lowest(self) -> int:
-        """The lowest class of those that run."""
+        """The lowest class of the running jobs."""
         return min((run.task.kind.tier for run in self.state.running.all), default=0)
 
     @cached_property
     def softest(self) -> list[Run]:
-        """Those that may be stopped: the lowest class first, then the least work lost, then the youngest."""
+        """The jobs that may be stopped: the lowest class first, then the least lost work, then the youngest."""
         rules = self.snapshot.rules
         works = {work: rules.work(work).preemptible for work in {run.task.kind.work for run in self.state.running.all}}
         able = [run for run in self.state.running.all if works[run.task.kind.work] and not run.stopping]
@@ -137,7 +137,7 @@ class Stage:
 
     @cached_property
     def swollen(self) -> list[Run]:
-        """Those that may be told to give back what they have beyond their least, in the same order."""
+        """The elastic jobs that may shrink to their minimum, in the same order."""
         able = [run for run in map(self.state.running.by_id.__getitem__, self.state.running.wide) if not run.stopping]
         return self._ranked([run for run in able if self._has_run(run, run.task.shrinks)])
 
@@ -150,13 +150,13 @@ class Stage:
         return [one[-1] for one in sorted(ranked)]
 
     def _has_run(self, run: Run, times: int) -> bool:
-        """Whether it has run undisturbed for as long as one may that was disturbed so many times before."""
+        """Whether a job that was preempted so many `times` is no longer protected."""
         undisturbed_s = self.snapshot.rules.min_run_s * 2.0 ** min(times, EVICTIONS_MAX)
         return 0 < self.snapshot.now_s - run.placed_s >= undisturbed_s
 
 
 def _without(space: Space, runs: Sequence[Run]) -> dict[int, int]:
-    """How many open nodes are in each cell once these are gone."""
+    """How many open nodes are in each cell once these jobs are gone."""
     later = Later(space)
     for run in runs:
         for index, node in enumerate(run.freed.nodes):
@@ -171,7 +171,7 @@ def _without(space: Space, runs: Sequence[Run]) -> dict[int, int]:
 
 
 def shrinkable(stage: Stage, task: Task) -> Sequence[Run]:
-    """Those of its class or a lower one that have more than their least: under every policy, for they asked for no more."""
+    """Elastic jobs of its class or a lower one that can shrink. Under every policy: they asked for no more than that."""
     if not stage.state.running.wide:
         return ()
     able = (run for run in stage.swollen if run.task.kind.tier <= task.kind.tier and run.task.id not in stage.stopped)
@@ -179,23 +179,23 @@ def shrinkable(stage: Stage, task: Task) -> Sequence[Run]:
 
 
 class _Behind(NamedTuple):
-    """By the row of one that waits how many run behind it, and how many GPUs (in thousandths) are free without so many."""
+    """`counts`: by the row of a waiting job, how many running jobs are behind it. `gpus`: thousandths free without so many."""
 
     counts: Sequence[int]
     gpus: Sequence[float]
 
 
 _ALL = "behind"
-May = Callable[[Floats, Mask], Mask]  # how long jobs have run, whether they had waited for too long: which may be stopped
+May = Callable[[Floats, Mask], Mask]  # how long jobs have run, whether they had waited too long: which may be stopped
 
 
 def at_once(ran_s: Floats, stood: Mask) -> Mask:
-    """Every job makes way, but one that had waited for too long has its turn."""
+    """Every job, but one that had waited too long is protected for its turn."""
     return _has_run(ran_s, 0.0, stood)
 
 
 def after_a_while(ran_s: Floats, stood: Mask) -> Mask:
-    """Jobs that have run long enough to have got somewhere; for one that had waited for too long that is longer."""
+    """Jobs that have run for a while; longer if they had waited too long."""
     return _has_run(ran_s, MIN_RUN_S, stood)
 
 
@@ -205,7 +205,7 @@ def _has_run(ran_s: Floats, least_s: float, stood: Mask) -> Mask:
 
 
 class Overtaking(NamedTuple):
-    """Those behind it in `order` of whom `may` says yes."""
+    """Candidates are the running jobs behind it in `order` that `may` permits."""
 
     may: May
     order: Ranking
@@ -230,9 +230,9 @@ class Overtaking(NamedTuple):
 class ByRight:
     """A borrower for a project that takes back its quota, a lower class for a higher one, a job whose time slice is over.
 
-    Two jobs never stop each other in turn. A project that takes its own back holds no more than that, whatever the classes; a
-    job that would borrow takes nothing that is another project's own; beside that, of two classes one is the higher. What is
-    urgent goes before all of it.
+    Two jobs never preempt each other in turn. A project that reclaims holds no more than its own, whatever the classes. A job
+    that would borrow takes nothing that is another project's own. Otherwise the higher of two classes wins. Urgent jobs go
+    before all of this.
     """
 
     def may_help(self, stage: Stage, task: Task, line: Line) -> bool:
@@ -252,7 +252,7 @@ class ByRight:
             stage.in_vain(group)
 
     def _group(self, stage: Stage, task: Task) -> Hashable | None:
-        """For whom the same ones make way; None: for such a job nobody does."""
+        """A name for all jobs with the same candidates; None: this job has none."""
         kind, tally = task.kind, stage.state.tally
         reclaims = bool(tally.borrowers) and tally.within(kind)
         sliced = kind.work in stage.sliced
@@ -272,7 +272,7 @@ class ByRight:
 
 
 def _by_right(stage: Stage, task: Task, borrows: bool = False, resources: Sequence[str] = ()) -> list[Run]:
-    """`borrows`: it takes only what is nobody's own; else it takes back what is its own of `resources`, if any are named."""
+    """`borrows`: it takes nothing that is another project's own. Else it reclaims its own of `resources`, if any are named."""
     kind, tally = task.kind, stage.state.tally
     own = {one.name for one in stage.snapshot.rules.line(kind.project)}
     borrowed: dict[str, dict[str, float]] = {}
@@ -303,12 +303,12 @@ def _slice_is_over(snapshot: Snapshot, run: Run, task: Task) -> bool:
 
 
 def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally: Tally) -> list[Run] | None:
-    """Those of `candidates`, the first to go first, whose nodes together with what is free hold the gang; None: not even all.
+    """Those of `candidates`, the first to stop first, whose nodes and the free ones hold the gang; None: all are not enough.
 
-    Nobody is among them whom it could do without. Where quota alone stands in its way, they are those whose going mends that.
+    No victim is superfluous. If a quota alone bars the job, the victims are those that make room in the quota.
     """
     kind, later, room, chosen = task.kind, Later(space), Room(space, ask), list[Run]()
-    barred = tally.barrier(kind) is not None  # else quota does not stand in its way whoever goes
+    barred = tally.barrier(kind) is not None  # else no quota bars it, whichever jobs stop
 
     def enough() -> bool:
         return room.enough and (not barred or tally.barrier(kind) is None)
@@ -325,7 +325,7 @@ def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally
         quota(run, -1)
     found = enough()
     needed = []
-    for run in reversed(chosen):  # the last to be taken in is the dearest: try without it first
+    for run in reversed(chosen):  # the last is the dearest: try without it first
         quota(run, 1)
         if found and ((barred and tally.barrier(kind) is not None) or not room.can_spare(later, run.freed)):
             quota(run, -1)

@@ -1,1 +1,1 @@
-"""Room that is kept for jobs that cannot start yet, and who may start beside it."""
+"""Reservations for jobs that cannot start yet, and which jobs may be backfilled beside them."""

@@ -1,7 +1,7 @@
-"""Room kept for those who cannot start yet: when that will be, and whether one that starts now would delay it.
+"""Backfill: which nodes a job may take without delaying the reservations of jobs ahead of it.
 
-One code path from EASY (one reservation) to conservative backfill (one for every job): a reservation is a moment and the nodes
-that can give the gang its part then; a job that would still run at that moment may spoil only as many of them as are to spare.
+One code path from EASY (one reservation) to conservative backfill (one for every job). A reservation is a time and the nodes
+that can hold a member of the gang then. A job that would still run at that time may harm only as many of them as are spare.
 Source: A. Mu'alem and D. Feitelson, IEEE TPDS 12(6), 2001.
 """
 
@@ -13,10 +13,10 @@ from trainmaster.scheduling.model.space import Grant, Part, Space
 
 
 class Later:
-    """Free capacity at some later time: a space, and what will be different by then."""
+    """Free capacity at a later time: a space, and the nodes that will be different then."""
 
     def __init__(self, space: Space, of: dict[int, int] | None = None, free: Mapping[int, Sequence[int]] | None = None) -> None:
-        """Of nodes that are known to be different: `of`, their cells, and `free`, what is free of their GPUs."""
+        """Of nodes that will be different: `of`, their cells, and `free`, what is free of each of their GPUs."""
         self._space = space
         self._of = {} if of is None else of
         self._known = {} if free is None else free
@@ -27,7 +27,7 @@ class Later:
         return self._of.get(node, self._space.of[node])
 
     def cells(self) -> Iterable[tuple[int, int]]:
-        """The nodes that will be different, with the numbers of their cells then."""
+        """The nodes that will be different, with their cells then."""
         return self._of.items()
 
     def changed(self, nodes: Sequence[int]) -> bool:
@@ -36,12 +36,12 @@ class Later:
         return bool(of) and any(node in of for node in nodes)
 
     def give(self, node: int, part: Part) -> None:
-        """A member's part comes back, or goes."""
+        """A member frees its part of a node, or takes it."""
         free = self.gpus(node) if part.devices else self._space.free[node]
         self._of[node] = self._space.after(node, part, self.cell(node), free)
 
     def give_all(self, grant: Grant) -> Iterator[tuple[int, int, list[int]]]:
-        """All of a grant without devices comes back, the same on each node: cells before and after, with their open nodes."""
+        """A whole grant without devices is freed: yields cells before and after, with their open nodes."""
         space, known, part = self._space, self._of, grant.part(0)
         now, sites = space.of, space.sites
         nodes = [node for node in grant.nodes if node >= 0 and sites[node].open]
@@ -53,23 +53,23 @@ class Later:
             yield before, after, same
 
     def placed(self, grant: Grant, gone: bool) -> None:
-        """`grant` has just been taken; `gone`: it will be back by then."""
+        """`grant` has just been taken. `gone`: it will be free again by then."""
         known, used_up, now = self._of, self._space.cells.used_up, self._space.of
         for index, node in enumerate(grant.nodes):
             if node in known:
                 if not gone:
-                    self.give(node, grant.part(index, -1))  # what was foreseen of this node did not know of it
-            elif gone and not used_up(now[node]):  # else nobody gets anything of it meanwhile
+                    self.give(node, grant.part(index, -1))  # the forecast of this node did not include it
+            elif gone and not used_up(now[node]):  # else no other job can use the node meanwhile
                 self.give(node, grant.part(index))
 
     def without(self, node: int, shape: Shape) -> int:
-        """The number of a node's cell then, if it gives `shape` now: from the very GPUs that it would be given."""
+        """The number of a node's cell then, if it gives `shape` now, with the GPUs that it would give."""
         space = self._space
         step = space.cells.steps(space.of[node], shape)[0][1]
         return self.after(node, Part(shape, space.pick(space.free[node].copy(), node, shape, step), -1))
 
     def after(self, node: int, part: Part) -> int:
-        """The number of a node's cell then, if a member's part came back, or went."""
+        """The number of a node's cell then, if a member freed its part, or took it."""
         return self._space.after(node, part, self.cell(node), self.gpus(node).copy())
 
     def gpus(self, node: int) -> list[int]:
@@ -82,10 +82,10 @@ class Later:
 
 @dataclass(slots=True)
 class Kept:
-    """What is kept for somebody: at `at_s` nodes can give `spare` parts of it more than are needed, in a reservation one each.
+    """Capacity that is kept for a job or a project: at `at_s` nodes can give `spare` more parts than are needed.
 
-    With `nodes` it is of those very nodes, and none of them is to spare. `units` says how many parts a node in a cell can give;
-    None: one, where it can give `shape`.
+    With `nodes` it is on these nodes, and none of them is spare. `units` is how many parts a node in a cell can give; None: one
+    if it can give `shape`, as in a reservation.
     """
 
     shape: Shape
@@ -97,7 +97,7 @@ class Kept:
     _harm: dict[tuple[int, Shape], int] = field(default_factory=dict)
 
     def harm(self, space: Space, number: int, shape: Shape) -> int:
-        """How many parts fewer a node that will be in cell `number` can give, once it has given `shape` too."""
+        """How many fewer parts a node that will be in cell `number` can give if it also gives `shape`."""
         key = (number, shape)
         found = self._harm.get(key)
         if found is None:
@@ -107,7 +107,7 @@ class Kept:
         return found
 
     def harm_on(self, space: Space, node: int, shape: Shape) -> int:
-        """The same of `shape` on `node`."""
+        """The same for `shape` on `node`."""
         if self.nodes is not None and node not in self.nodes:
             return 0
         if not (shape.gpus or shape.share) or not self.then.changed((node,)):
@@ -119,18 +119,18 @@ class Kept:
         return self.units[number] if self.units is not None else int(bool(space.cells.steps(number, self.shape)))
 
 
-Share = tuple[Sequence[int], tuple[tuple[Kept, int], ...]]  # nodes, and what each of them would harm, and how much
+Share = tuple[Sequence[int], tuple[tuple[Kept, int], ...]]  # nodes, and what taking each of them would harm, and how much
 
 
 class _Claims:
-    """What is kept, and the nodes of it all where each names its own."""
+    """All that is kept, and the union of its nodes if each names its own."""
 
     def __init__(self, kept: Sequence[Kept]) -> None:
         nodes = [one.nodes for one in kept if one.nodes is not None]
         self.kept, self.named = kept, frozenset[int]().union(*nodes) if len(nodes) == len(kept) else None
 
     def of(self, node: int) -> list[Kept]:
-        """Those that name it."""
+        """Those that name this node."""
         return [one for one in self.kept if one.nodes is not None and node in one.nodes]
 
 
@@ -138,10 +138,10 @@ Order = Iterable[tuple[int, list[int]]]  # cells by number with their nodes, the
 
 
 def choose(space: Space, ask: Ask, order: Order, kept: Sequence[Kept]) -> list[int] | None:
-    """Nodes for a gang that harm nothing in `kept` that cannot be spared, in the `order` given; None when there are not enough.
+    """Nodes for a gang, in the given `order`, that harm no more of `kept` than is spare; None if there are not enough.
 
-    What harms nobody is taken first, so that a job that can start without delaying another does. The first node, where it gives
-    more than the others, is chosen before them.
+    Nodes that harm nothing come first, so a job that can start without delaying another does. A first node that gives more than
+    the others is chosen before them.
     """
     spent = _Spent(space, kept)
     if ask.lead is None:
@@ -157,14 +157,14 @@ def choose(space: Space, ask: Ask, order: Order, kept: Sequence[Kept]) -> list[i
 
 
 class _Spent:
-    """What a gang has used up of what can be spared, while its nodes are chosen."""
+    """How much of the spare parts a gang has used while its nodes are chosen."""
 
     def __init__(self, space: Space, kept: Sequence[Kept]) -> None:
         self._space, self._claims = space, _Claims(kept) if kept else None
         self._left: dict[int, int] = {}
 
     def choose(self, shape: Shape, order: Order, need: int) -> list[int] | None:
-        """So many nodes that give a shape."""
+        """`need` nodes that give a shape."""
         chosen: list[int] = []
         harmful = list[Share]()
         for number, nodes in order:
@@ -185,7 +185,7 @@ class _Spent:
         return chosen if len(chosen) == need else None
 
     def _parts(self, number: int, nodes: list[int], shape: Shape) -> Sequence[Share]:
-        """Nodes of one cell by what they would harm: all alike, unless some will be different by then."""
+        """The nodes of one cell by what they would harm: all alike, unless some will be different then."""
         if self._claims is None:
             return ((nodes, ()),)
         space, kept, named = self._space, self._claims.kept, self._claims.named

@@ -1,4 +1,4 @@
-"""Room that one decision keeps for those who cannot start yet, and what those who start take of it."""
+"""The reservations of one decision for jobs that cannot start yet, and what jobs that start take of them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from trainmaster.scheduling.reservation.timeline import Booking, Bookings, Found
 
 
 class Option(NamedTuple):
-    """A request that would do for a job, and how long it would run with that."""
+    """A request that a job accepts, and how long it would run with it."""
 
     ask: Ask
     run_s: float = 0.0
 
 
 class Times(NamedTuple):
-    """When a reservation may begin, and for how long its nodes must stay from then on."""
+    """When a reservation may begin, and for how long its nodes must stay after that."""
 
     now_s: float
     stays_s: float = 0.0
@@ -26,17 +26,17 @@ class Times(NamedTuple):
 
 
 class Reserved:
-    """The reservations of one decision, `depth` of them at most."""
+    """The reservations of one decision, at most `depth`."""
 
     def __init__(self, space: Space, depth: int) -> None:
         self._space, self.depth = space, depth
         self._booked = Bookings()
         self.kept: list[Kept] = []
         self.made: list[Reservation] = []
-        self.full = depth <= 0  # there may be no more
+        self.full = depth <= 0  # no more are allowed
 
     def soonest(self, options: Sequence[Option], walk: Walk, times: Times) -> tuple[Option, Found] | None:
-        """With which of `options` a job would end first, and when it fits; None: nobody knows."""
+        """The option with which a job would end first, and when it fits; None: unknown."""
         best: tuple[float, Option, Found] | None = None
         for option in options:
             found = self._feasible(option.ask, walk, times)
@@ -45,7 +45,7 @@ class Reserved:
         return None if best is None else best[1:]
 
     def _feasible(self, ask: Ask, walk: Walk, times: Times) -> Found | None:
-        """When it fits, on nodes that stay from then on for as long as it needs them: the later it is, the fewer those are."""
+        """When a request fits on nodes that stay long enough after that. The later the time, the fewer nodes stay."""
         space = self._space
         space.until_s = times.now_s + times.stays_s if space.closing else 0.0
         while True:
@@ -58,7 +58,7 @@ class Reserved:
             space.until_s = found.at_s + times.stays_s
 
     def keep(self, job: str, ask: Ask, found: Found, holds_s: float) -> None:
-        """One more. `holds_s`: for how long it will hold its nodes."""
+        """Make a reservation. `holds_s`: for how long the job will hold its nodes."""
         several = self.depth > 1 or ask.within is not None
         nodes = named(self._space, ask, found, self._booked) if several else None
         if nodes is not None:
@@ -71,17 +71,17 @@ class Reserved:
             self.kept.append(Kept(ask.lead, found.at_s, spare[1], found.then, nodes))
 
     def before(self, end_s: float) -> list[Kept]:
-        """What a job could be in the way of that holds its nodes until then."""
+        """The reservations that a job could delay that holds its nodes until `end_s`."""
         return [one for one in self.kept if one.at_s < end_s]
 
     def spend(self, chosen: Sequence[int], ask: Ask, end_s: float) -> None:
-        """`chosen` are about to be taken until then: what could be spared is less by those that will be missed."""
+        """The `chosen` nodes will be taken until `end_s`: subtract their harm from the spare parts."""
         for one in self.kept:
             if one.at_s < end_s:
                 for index, node in enumerate(chosen):
                     one.spare -= one.harm_on(self._space, node, ask.first if index == 0 else ask.each)
 
     def placed(self, grant: Grant, end_s: float) -> None:
-        """They are taken now."""
-        for one in {id(one.then): one for one in self.kept}.values():  # the parts of one gang see one space
+        """The nodes are taken now."""
+        for one in {id(one.then): one for one in self.kept}.values():  # the parts of one gang share it
             one.then.placed(grant, one.at_s >= end_s)

@@ -1,4 +1,4 @@
-"""Whether there is room for a gang: how many nodes can give a member's part, where all must be in one domain by domains."""
+"""Whether a gang fits: how many nodes can hold a member, by domain if all must be in one."""
 
 from trainmaster.scheduling.model.domains import NOWHERE
 from trainmaster.scheduling.model.request import Ask
@@ -7,19 +7,19 @@ from trainmaster.scheduling.reservation.backfill import Later
 
 
 class Room:
-    """A count of the nodes that can give a member's part of a gang (`able`), and of those that can give the first's (`led`).
+    """A count of the nodes that can hold a member of a gang (`able`), and of those that can hold its first member (`led`).
 
-    It begins with the space as it is now; what changes is told. Of a gang that must be in one domain every domain has a count
-    of its own.
+    It starts with the space as it is now, and is told of changes. For a gang that must be in one domain, each domain has its
+    own count.
     """
 
     def __init__(self, space: Space, ask: Ask) -> None:
         self.space, self.ask = space, ask
         self.able = self.led = 0
         self._of = space.domains(ask.within)[0] if ask.within is not None else None
-        self._counts: dict[int, list[int]] = {}  # of each domain: able, led
-        self._good: set[int] = set()  # domains with room
-        self._few: dict[int, tuple[int, list[Part]]] = {}  # of nodes with too few GPUs: how many, and what has come back
+        self._counts: dict[int, list[int]] = {}  # by domain: able, led
+        self._good: set[int] = set()  # domains in which the gang fits
+        self._few: dict[int, tuple[int, list[Part]]] = {}  # by node with too few GPUs: how many, and the freed parts
         if self._of is None:
             self.able = space.count(ask.each)
             self.led = self.able if ask.lead is None else space.count(ask.lead)
@@ -38,9 +38,7 @@ class Room:
 
     @property
     def best(self) -> tuple[int, int, int]:
-        """Where it fits: the domain that has least more than is needed (`NOWHERE`: no matter), how many can there, how many
-        the first's part.
-        """
+        """The tightest domain in which it fits (`NOWHERE`: any nodes), and its `able` and `led`."""
         if self._of is None:
             return NOWHERE, self.able, self.led
         domain = min(self._good, key=lambda one: (self._counts[one][0], one))
@@ -62,12 +60,12 @@ class Room:
         (self._good.add if counts[0] >= self.ask.nodes and counts[1] > 0 else self._good.discard)(domain)
 
     def can_spare(self, later: Later, grant: Grant) -> bool:
-        """Whether there is enough without these, which have come back in `later`: they go again then."""
+        """Whether the gang fits without this grant, which was freed in `later`. If so, the grant is taken again."""
         gives, each, lead = self.space.gives, self.ask.each, self.ask.lead
         missed, gone, sites = list[tuple[int, int, int]](), list[tuple[int, Part]](), self.space.sites
         for index, node in enumerate(grant.nodes):
             if node < 0 or not sites[node].open or not gives(before := later.cell(node), each):
-                continue  # it makes no difference that it has gone from this one
+                continue  # freeing this node made no difference
             part = grant.part(index, -1)
             gone.append((node, part))
             if self.space.cells.left[before][0] - part.shape.gpu_milli < each.gpu_milli:  # most questions end here
@@ -87,7 +85,7 @@ class Room:
         return False
 
     def come_back(self, later: Later, grant: Grant) -> None:
-        """What a run holds comes back in `later`: each as soon as it has GPUs enough for a member's part, else at `settle`."""
+        """Free a grant in `later`: each node as soon as it has enough GPUs for a member, else at `settle`."""
         space, each, lead, gives = self.space, self.ask.each, self.ask.lead, self.space.gives
         if not (grant.devices or grant.ask.lead or lead or self._of):
             for before, after, nodes in later.give_all(grant):
@@ -118,7 +116,7 @@ class Room:
                 self.change(node, able, led)
 
     def settle(self, later: Later) -> None:
-        """What has come back of nodes that cannot give a part even so."""
+        """Free in `later` the parts on nodes that cannot hold a member even so."""
         for node, (_, parts) in self._few.items():
             for part in parts:
                 later.give(node, part)

@@ -1,4 +1,4 @@
-"""When a gang will fit: the ends of those that run, and the reservations of those ahead, walked through in their order."""
+"""When a gang will fit: a walk through the ends of running jobs and of reservations, in their order."""
 
 from bisect import bisect_right, insort
 from collections import Counter
@@ -15,12 +15,12 @@ from trainmaster.scheduling.model.space import Space
 from trainmaster.scheduling.reservation.backfill import Later
 from trainmaster.scheduling.reservation.room import Room
 
-End = tuple[float, int, Run]  # when, order of submission, who
+End = tuple[float, int, Run]  # when, order of submission, job
 Ends = Sequence[End]  # sorted
 
 
 class Booking(NamedTuple):
-    """Nodes, open ones, that are somebody else's until then."""
+    """Open nodes that a reservation holds until `until_s`."""
 
     until_s: float
     nodes: frozenset[int]
@@ -30,28 +30,28 @@ _NEVER = Booking(FOREVER, frozenset())
 
 
 class Bookings:
-    """Those of reservations, the first to be over first. What is theirs counts as taken from now on."""
+    """The bookings of all reservations, the first to end first. Their nodes count as taken from now on."""
 
     def __init__(self) -> None:
         self.made: list[Booking] = []
-        self.until_s: dict[int, float] = {}  # of each of their nodes: until when it is anybody's
+        self.until_s: dict[int, float] = {}  # of each booked node: until when
 
     def add(self, booking: Booking) -> None:
-        """One more."""
+        """Add a booking."""
         insort(self.made, booking, key=_UNTIL_S)
         for node in booking.nodes:
             self.until_s[node] = max(self.until_s.get(node, 0.0), booking.until_s)
 
     def then(self, at_s: float) -> frozenset[int]:
-        """Nodes that are still somebody's at that time."""
+        """The nodes that are still booked at that time."""
         return frozenset([node for node, until_s in self.until_s.items() if until_s > at_s])
 
 
 class Found(NamedTuple):
-    """When a gang will fit, how many nodes can give a member's part then and how many the first's, and the space then.
+    """When a gang will fit, how many nodes can hold a member then, how many the first member, and the space then.
 
-    `back` are nodes that can because somebody has gone from them by then. Of a gang that must be in one domain, `domain` is
-    the one in which it will fit, and those are its nodes.
+    `back` are the nodes that can because a job has ended on them by then. For a gang that must be in one domain, `domain` is
+    the one in which it will fit, and the counts are of its nodes.
     """
 
     at_s: float
@@ -62,26 +62,26 @@ class Found(NamedTuple):
     domain: int = NOWHERE
 
 
-_Step = tuple[float, int, int, int, list[int]]  # when, a node, its cell before and after, what is free of its GPUs then
+_Step = tuple[float, int, int, int, list[int]]  # when, node, its cell before and after, its free GPUs then
 _UNTIL_S, _END_S = attrgetter("until_s"), itemgetter(0)
-_STRIDE = 16  # ends that are looked at in one go
+_STRIDE = 16  # ends that are processed at a time
 
 
 class Walk:
-    """The ends of those that run, one after the other, and what becomes of their nodes: found out once for all who ask.
+    """The ends of running jobs, one after the other, and the changes of their nodes: computed once for all questions.
 
-    `counts`: it is only asked when and on how many nodes, not on which.
+    `counts`: the questions are only when and on how many nodes, not on which.
     """
 
     def __init__(self, space: Space, ends: Ends, counts: bool = False) -> None:
         self.space, self.ends, self.counts = space, ends, counts
-        self.steps: list[_Step] = []  # what has been found out so far
-        self._at = 0  # the first end that has not been looked at
-        self._cells, self._gpus = dict[int, int](), dict[int, list[int]]()  # of nodes, after those before
+        self.steps: list[_Step] = []  # so far
+        self._at = 0  # the first end that has not been processed
+        self._cells, self._gpus = dict[int, int](), dict[int, list[int]]()  # of nodes, after the ends so far
         self._turnings: dict[tuple[Shape, Shape, float], Turning] = {}
 
     def go_on(self, until_s: float) -> bool:
-        """Look at some more ends; whether there are any that come before `until_s`, or just then."""
+        """Process some more ends; whether there were any at or before `until_s`."""
         space, cells, gpus, first = self.space, self._cells, self._gpus, self._at
         if first == len(self.ends) or self.ends[first][0] > until_s:
             return False
@@ -98,7 +98,7 @@ class Walk:
         return self._at > first
 
     def turning(self, ask: Ask) -> "Turning":
-        """When nodes can give a part of it that they cannot give now."""
+        """When nodes can hold a member of the request that they cannot hold now."""
         key = ask.each, ask.first, self.space.until_s  # (0 where no node closes)
         found = self._turnings.get(key)
         if found is None:
@@ -106,7 +106,7 @@ class Walk:
         return found
 
     def later(self, at_s: float) -> Later:
-        """The space then."""
+        """The space at that time."""
         while self.go_on(at_s):
             pass
         steps = self.steps[: bisect_right(self.steps, at_s, key=_END_S)]
@@ -115,7 +115,7 @@ class Walk:
 
 
 class Turning:
-    """Of a gang with certain parts: the steps after which a node can give one that could not before. It can from then on."""
+    """For the parts of a gang: the steps after which a node can give one that it could not give before."""
 
     def __init__(self, walk: Walk, ask: Ask) -> None:
         self._walk, self._at = walk, 0
@@ -124,7 +124,7 @@ class Turning:
         self.found: list[_Step] = []  # so far
 
     def more(self, until_s: float) -> bool:
-        """Find some more; whether there may be one that comes before `until_s`, or just then."""
+        """Find more of these steps; whether there may be one at or before `until_s`."""
         walk, each, lead, count = self._walk, self._each, self._lead, len(self.found)
         while self._at < len(walk.steps) or walk.go_on(until_s):
             new = walk.steps[self._at :]
@@ -139,16 +139,16 @@ class Turning:
 
 
 class _Count:
-    """How much room there is for `ask` as time goes on."""
+    """How many nodes can hold `ask` as time goes on."""
 
     def __init__(self, walk: Walk, ask: Ask, booked: Bookings) -> None:
         space = walk.space
         self.walk, self.room, self.ask = walk, Room(space, ask), ask
-        self.back: list[int] = []  # nodes that have come back
+        self.back: list[int] = []  # nodes that have been freed
         self._each, self._first = space.giving(ask.each), space.giving(ask.first)
-        self._booked, self._taken = booked.made, booked.until_s.copy()  # nodes that are somebody else's, and until when
-        self._cells: dict[int, int] = {}  # theirs, where they have changed
-        if ask.within is None:  # it does not matter then which nodes these are
+        self._booked, self._taken = booked.made, booked.until_s.copy()  # booked nodes, and until when
+        self._cells: dict[int, int] = {}  # of booked nodes that have changed
+        if ask.within is None:  # then it does not matter which nodes
             for number, nodes in Counter(map(space.of.__getitem__, self._taken)).items():
                 self._change(NOWHERE, number, -nodes)
         else:
@@ -156,9 +156,9 @@ class _Count:
                 self._change(node, space.of[node], -1)
 
     def fits(self, now_s: float) -> float | None:
-        """When there is enough, and everything that comes back by then is; None: nobody knows.
+        """When the gang fits, after all ends at that time; None: unknown.
 
-        This is where a decision with many reservations spends its time: what comes to nodes that are taken costs no call.
+        A decision with many reservations spends its time here, so a change of a booked node costs no call.
         """
         turning, room, taken, cells = self.walk.turning(self.ask), self.room, self._taken, self._cells
         turns, booked, place, at, at_s = turning.found, [*self._booked, _NEVER], 0, 0, FOREVER
@@ -184,14 +184,14 @@ class _Count:
                 at_s = max(end_s, now_s)
 
     def _over(self, booking: Booking) -> None:
-        """A reservation's nodes come back."""
+        """A booking ends."""
         for node in booking.nodes:
             if self._taken.get(node) == booking.until_s:
                 del self._taken[node]
                 self._change(node, self._cells.get(node, self.walk.space.of[node]), 1)
 
     def found(self, at_s: float, then: Later) -> Found:
-        """It fits then."""
+        """The result: it fits at `at_s`."""
         domain, able, led = self.room.best
         return Found(at_s, able, led, then, self.back, domain)
 
@@ -203,10 +203,10 @@ class _Count:
 
 
 def earliest(walk: Walk, ask: Ask, now_s: float, booked: Bookings | None = None) -> Found | None:
-    """When `ask` will fit if nothing but ends happens; None: not for as long as those run of whom nobody knows how long.
+    """When `ask` will fit if nothing happens but ends; None: only after jobs whose end is unknown.
 
-    `booked` are reservations of those ahead. What is theirs counts as taken from now on, which it is not before they start:
-    never too early an answer, sometimes too late a one.
+    `booked` are the reservations of jobs ahead. Their nodes count as taken from now on, although these jobs start later: the
+    answer is never too early, but sometimes too late.
     """
     space = walk.space
     if walk.counts and (booked is None or not booked.made) and ask.within is None:
@@ -219,7 +219,7 @@ def earliest(walk: Walk, ask: Ask, now_s: float, booked: Bookings | None = None)
 
 
 def _counted(walk: Walk, room: Room, now_s: float) -> Found | None:
-    """The same where it is only asked on how many nodes."""
+    """The same if only the number of nodes matters."""
     later, at_s = Later(walk.space), None
     if room.enough:
         return Found(now_s, room.able, room.led, later, [])
@@ -234,15 +234,14 @@ def _counted(walk: Walk, room: Room, now_s: float) -> Found | None:
 
 
 def named(space: Space, ask: Ask, found: Found, booked: Bookings) -> frozenset[int]:
-    """Nodes for a reservation: of all that can by then the last ones.
+    """The nodes of a reservation: of all that can hold a member by then, the last ones.
 
-    So they stay the same whoever starts meanwhile without spoiling them, and the first ones, which are given away first, stay
-    free to be used.
+    So they stay the same whichever jobs are backfilled, and the first nodes, which placement takes first, stay usable.
     """
     taken = booked.then(found.at_s)
     gives, cell = space.giving(ask.each), found.then.cell
     of = None if ask.within is None else space.domains(ask.within)[0]
-    most = ask.nodes if ask.lead is None else len(space.sites)  # of each cell the last ones are enough
+    most = ask.nodes if ask.lead is None else len(space.sites)  # the last ones of each cell are enough
     able = set[int]()
     for nodes in (sorted({node for node in found.back if gives(cell(node))}), *(nodes for _, nodes in space.fitting(ask.each))):
         last = (node for node in reversed(nodes) if node not in taken and (of is None or of[node] == found.domain))

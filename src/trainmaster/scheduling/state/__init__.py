@@ -1,1 +1,1 @@
-"""What a decision reads, kept up to date by events: free capacity, the queue, what runs."""
+"""The state that a decision reads: free capacity, the queue and the running jobs. Events keep it up to date."""

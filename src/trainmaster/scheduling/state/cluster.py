@@ -1,7 +1,7 @@
-"""What a decision reads: the free capacity, the queue and what runs. Each event changes a little of it.
+"""The state that a decision reads: free capacity, the queue and the running jobs. Each event changes a little of it.
 
-After any events it equals the state that is made of the same world at once: a law. A decision keeps nothing in it but what it
-started (`planned`): that stays taken until the start is on record, and is given back where it was not carried out.
+Law: after any events it equals a state that is built anew from the same snapshot. A decision leaves only its starts in it
+(`planned`). Their nodes stay taken until the start is on record. `settle` frees those of starts that were not carried out.
 """
 
 from bisect import bisect_left, insort
@@ -23,14 +23,14 @@ _WORN = 50_000
 
 
 class Running:
-    """Those that run: by id, by their ends as they say, and as rows."""
+    """The running jobs: by id, by their ends as their time limits say, and as rows."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.by_id: dict[str, Run] = {}
         self.all: list[Run] = []  # by their rows
         self.rows = Rows(12)
         self.ends: list[tuple[float, int, Run]] = []
-        self.wide: set[str] = set()  # those that have more nodes than their least
+        self.wide: set[str] = set()  # elastic jobs that have more nodes than their minimum
         self._at: dict[str, int] = {}
         for run in runs:
             self._enter(run)
@@ -38,7 +38,7 @@ class Running:
         self.ends.sort()
 
     def enter(self, run: Run) -> None:
-        """One more."""
+        """Add a job that has started."""
         self._enter(run)
         insort(self.ends, (run.end_s, run.task.seq, run))
 
@@ -51,7 +51,7 @@ class Running:
             self.wide.add(id)
 
     def leave(self, id: str) -> Run:
-        """One less."""
+        """Remove a job that no longer runs."""
         run, at, last = self.by_id.pop(id), self._at.pop(id), self.all.pop()
         if last is not run:
             self.all[at] = last
@@ -63,8 +63,9 @@ class Running:
 
 
 class ClusterState:
-    """Of one inventory; `sharing`: the order in which lines are kept, if any. `learned` is what policies found out in the past
-    and may be thrown away.
+    """The state of one inventory. `sharing`: the order in which lines are kept, if any.
+
+    `learned` is what policies derived from the past. It may be thrown away.
     """
 
     def __init__(self, snapshot: Snapshot, sharing: Sharing | None) -> None:
@@ -81,45 +82,45 @@ class ClusterState:
 
     @property
     def worn(self) -> bool:
-        """Whether most of the requests and cells that it knows are of long ago: one that is made anew is smaller."""
+        """Whether most of its requests and cells are no longer in use. Then a new state is smaller."""
         return self.requests.count + len(self.inventory.cells.values) > _WORN + 8 * len(self.queue.tasks)
 
     def arrive(self, task: Task) -> None:
-        """A job comes into the queue."""
+        """A job joins the queue."""
         self.queue.enter(task)
 
     def leave(self, id: str) -> None:
-        """A job is gone from the queue without a start."""
+        """A job leaves the queue without a start."""
         self.queue.leave(id)
 
     def start(self, run: Run) -> None:
-        """A job has its nodes."""
+        """A job starts on its nodes."""
         id = run.task.id
         self.queue.leave(id)
         self.running.enter(run)
         self.learned["holdings"].enter(run)
         task, taken = self.planned.pop(id, (None, None))
         if task is not None and task.kind is run.task.kind and taken == run.grant:
-            return  # it is taken already
+            return  # its nodes are taken already
         if task is not None and taken is not None:
             self._give_up(task, taken)
         self.space.hold(run.grant)
         self.tally.enter(run.task.kind, run.grant)
 
     def end(self, id: str) -> None:
-        """A job gives its nodes back."""
+        """A job ends and frees its nodes."""
         run = self.running.leave(id)
         self.space.give(run.grant)
         self.tally.enter(run.task.kind, run.grant, -1)
         self.learned["holdings"].enter(run, -1)
 
     def plan(self, task: Task, grant: Grant) -> None:
-        """A decision starts this job; `grant` is taken out of the space already."""
+        """A decision starts this job. `grant` is already taken from the space."""
         self.planned[task.id] = task, grant
         self.tally.enter(task.kind, grant)
 
     def settle(self) -> None:
-        """Give back what the last decision started and nobody carried out."""
+        """Free the nodes of starts of the last decision that were not carried out."""
         planned, self.planned = self.planned, {}
         for task, grant in planned.values():
             self._give_up(task, grant)

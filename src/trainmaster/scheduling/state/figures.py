@@ -1,4 +1,4 @@
-"""What orders compare of jobs, as columns: one row for each job, in the queue or running."""
+"""The numbers of jobs that orders compare, as columns: one row for each job, waiting or running."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,42 +15,42 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Figures(NamedTuple):
-    """Jobs side by side; `left_s` is infinite where nobody knows. `running`: all of them run, or all wait."""
+    """The numbers of several jobs. `left_s` is infinite where it is unknown. `running`: all of them run; else all wait."""
 
-    tasks: Sequence[Task]  # of jobs that wait
+    tasks: Sequence[Task]  # only of waiting jobs
     seq: Floats
     since_s: Floats
-    left_s: Floats  # of the run time
+    left_s: Floats  # of run time
     attained_s: Floats
-    width: Floats  # GPUs, or CPUs where none is asked for
+    width: Floats  # GPUs; CPUs where the job asks for no GPU
     tier: Floats
     priority: Floats
     wait_max_s: Floats
     running: bool = False
 
 
-Row = tuple[float, ...]  # the figures of one job, from `seq` to `priority`; then those of its place
+Row = tuple[float, ...]  # the numbers of one job, from `seq` to `wait_max_s`; then more columns
 
 
 def row_of(task: Task, *more: float) -> Row:
-    """The row of a job, with what else is wanted of it."""
+    """The row of a job; `more` are further columns."""
     kind = task.kind
     left_s = FOREVER if task.estimate_s is None else task.estimate_s
     return task.seq, task.since_s, left_s, task.attained_s, width_of(kind.ask), kind.tier, kind.priority, kind.wait_max_s, *more
 
 
 def figures_of(tasks: Sequence[Task]) -> Figures:
-    """Of jobs in the queue."""
+    """The numbers of waiting jobs."""
     return waiting(tasks, np.array([row_of(task) for task in tasks], np.float64).reshape(len(tasks), 8))
 
 
 def waiting(tasks: Sequence[Task], rows: Floats) -> Figures:
-    """Of jobs in the queue whose rows these are."""
+    """The numbers of waiting jobs, from their rows."""
     return Figures(tasks, *rows.T[:8])
 
 
 def running(rows: Floats, now_s: float) -> Figures:
-    """Of those that run whose rows these are, to hold them against those that wait."""
+    """The numbers of running jobs, from their rows, to compare them with waiting jobs."""
     seq, since_s, left_s, attained_s, width, tier, priority, wait_max_s, placed_s = rows.T[:9]
     ran_s = now_s - placed_s
     left_s, attained_s = np.maximum(0.0, left_s - ran_s), attained_s + ran_s
@@ -58,12 +58,12 @@ def running(rows: Floats, now_s: float) -> Figures:
 
 
 SINCE_S, WAIT_MAX_S = 1, 7
-REQUEST, SAID_S = 8, 9  # columns of lines, after the figures of their heads (`state.queue`)
-PLACED_S, GPUS, STOPPING, EVICTIONS = 8, 9, 10, 11  # columns of those that run, after their figures
+REQUEST, SAID_S = 8, 9  # columns of lines, after those of their heads (`state.queue`)
+PLACED_S, GPUS, STOPPING, EVICTIONS = 8, 9, 10, 11  # further columns of running jobs
 
 
 class Rows:
-    """A table that grows; the row that leaves is taken by the last one."""
+    """A table that grows. The last row takes the place of a row that is removed."""
 
     def __init__(self, width: int) -> None:
         self._numbers = np.zeros((16, width))
@@ -75,17 +75,17 @@ class Rows:
         return self._numbers[: self.count]
 
     def add(self, row: Row) -> None:
-        """One more."""
+        """Append a row."""
         if self.count == len(self._numbers):
             self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)])
         self._numbers[self.count] = row
         self.count += 1
 
     def put(self, at: int, row: Row) -> None:
-        """Other figures of a row."""
+        """Replace a row."""
         self._numbers[at] = row
 
     def remove(self, at: int) -> None:
-        """The last one comes to its place."""
+        """Remove a row; the last row takes its place."""
         self.count -= 1
         self._numbers[at] = self._numbers[self.count]

@@ -1,4 +1,4 @@
-"""The nodes as they are when nothing runs, with the rules for them, and what follows from that alone: found out once."""
+"""The empty nodes and the rules, and what follows from these alone. Each result is computed once."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -15,7 +15,7 @@ from trainmaster.scheduling.placement.choices import Market
 
 
 class Inventory:
-    """Sites and rules; the cells that their nodes have been in; the words for requests that wait."""
+    """Sites and rules, the cells that the nodes have been in, and the reasons for requests that wait."""
 
     def __init__(self, sites: Sequence[Site], rules: Cluster) -> None:
         self.sites, self.rules, self.cells = sites, rules, Cells()
@@ -24,28 +24,28 @@ class Inventory:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """Nodes that are alike."""
+        """Groups of equal nodes."""
         return grouped(self.sites)
 
     @cached_property
     def market(self) -> Market:
-        """What choices are worth here."""
+        """Ranks the choices of jobs."""
         return Market(self.rules, self.groups)
 
     @cached_property
     def staying(self) -> Staying:
-        """What maintenance leaves of the nodes."""
+        """What maintenance windows leave of the nodes."""
         return Staying(self.rules, self.groups)
 
     def busy(self, ask: Ask) -> Refusal:
-        """Why a request waits that does not fit now, or never can."""
+        """Why a request waits that does not fit now or never fits."""
         found = self._busy.get(ask)
         if found is None:
             found = self._busy[ask] = refusal(ask, self.groups)
         return found
 
     def kept_back(self, ask: Ask) -> Refusal:
-        """Why a request waits that would fit."""
+        """Why a request waits although it fits: the nodes are reserved."""
         found = self._kept_back.get(ask)
         if found is None:
             text = f"waiting for {words.describe(ask)}: what is free is kept for a job ahead of it"

@@ -1,4 +1,4 @@
-"""The queue: waiting jobs of one kind form a line, and an owner's lines are in order."""
+"""The queue: waiting jobs of one kind form a line, and the lines of an owner are sorted."""
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable
@@ -8,39 +8,39 @@ from trainmaster.scheduling.state.figures import Row, Rows, row_of
 from trainmaster.scheduling.state.order import Key, Sharing
 from trainmaster.scheduling.state.requests import Requests
 
-Entry = tuple[Key, int, Task]  # rank, order of submission, who
+Entry = tuple[Key, int, Task]  # rank, order of submission, job
 
 
 class Line(list[Entry]):
-    """Waiting jobs of one kind, in their order; where each is ranked by itself, one job."""
+    """Waiting jobs of one kind, sorted. Under an order that ranks each job by itself, a line has one job."""
 
     def __init__(self, at: int, request: int, plain: bool) -> None:
-        """`at`: its row among all lines; `request`: that in `Requests`; `plain`: they would take nothing else."""
+        """`at`: its row among all lines. `request`: the row in `Requests`. `plain`: see `Kind.plain`."""
         super().__init__()
         self.at, self.request, self.plain = at, request, plain
 
     @property
     def row(self) -> Row:
-        """The figures of its head, then its request, and how long its head says that it runs.
+        """The numbers of its head, then the row of its request, and the run time that the head states.
 
-        0 where others are behind the head, or it says nothing: they may end at once, for all that is known.
+        The run time is 0 if other jobs are behind the head or it states none: they could end at once.
         """
         task = self[0][2]
         said_s = task.estimate_s if len(self) == 1 and task.estimate_s is not None else 0.0
         return row_of(task, self.request, said_s)
 
 
-Head = tuple[Key, int, Line, int]  # rank, order of submission, the line that it is in, its place there
+Head = tuple[Key, int, Line, int]  # rank, order of submission, line, place in the line
 
 
 class Queue:
-    """The waiting jobs in lines, and the heads of these by owner, each in order."""
+    """The waiting jobs in lines, and the sorted heads of the lines by owner."""
 
     def __init__(self, sharing: Sharing | None, tasks: Iterable[Task], requests: Requests) -> None:
         self._sharing, self._requests = sharing, requests
         self.tasks = {task.id: task for task in tasks}
         self.lines: dict[Kind | str, Line] = {}
-        self.all: list[Line] = []  # by their rows
+        self.all: list[Line] = []  # by row
         self.rows = Rows(10)
         self.heads: dict[Hashable, list[Head]] = {}
         entries: dict[Kind | str, list[Entry]] = {}
@@ -53,7 +53,7 @@ class Queue:
             heads.sort()
 
     def enter(self, task: Task) -> None:
-        """A job arrives."""
+        """A job joins the queue."""
         self.tasks[task.id] = task
         name, entry = self._name(task), (self._rank(task), task.seq, task)
         line = self.lines.get(name)
@@ -70,7 +70,7 @@ class Queue:
             self.rows.put(line.at, line.row)
 
     def leave(self, id: str) -> None:
-        """A job starts, or is gone."""
+        """A job starts or leaves."""
         task = self.tasks.pop(id, None)
         if task is None:
             return

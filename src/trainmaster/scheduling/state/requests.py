@@ -1,7 +1,7 @@
-"""Which requests could start at all: one comparison, in columns, of all requests with all states of nodes that there are.
+"""Which requests can fit: one comparison, in columns, of all requests with all states of nodes.
 
-What is said is necessary, and enough for most: a gang in one domain, or one whose nodes must stay for some time, is looked at
-closer when it is its turn (`steps.place`).
+The test is necessary, and sufficient for most requests. A gang in one domain, or one whose nodes must stay for some time, is
+tested exactly when it has its turn (`steps.place`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,37 +14,37 @@ from trainmaster.scheduling.model.request import WHOLE, Ask, Shape
 from trainmaster.scheduling.state.figures import Mask
 
 Ints = npt.NDArray[np.int64]
-_BLOCK = 1 << 19  # comparisons at a time: arrays of some MB
+_BLOCK = 1 << 19  # comparisons at a time: arrays of a few MB
 
 
 class Columns:
-    """Rows of whole numbers, one after the other, by columns that have names. A column begins when a row first names it."""
+    """Rows of integers in named columns. A column exists from the first row that names it."""
 
     def __init__(self, *names: str) -> None:
         self.count = 0
         self._at = {name: at for at, name in enumerate(names)}
-        self._news: list[Mapping[str, int]] = []  # rows that are not in the columns yet
+        self._news: list[Mapping[str, int]] = []  # rows that are not yet in the columns
         self._room = np.zeros((len(names), 0), np.int64)
 
     def add(self, row: Mapping[str, int]) -> None:
-        """One more row; what it does not name is 0."""
+        """Append a row. Columns that it does not name are 0."""
         self._news.append(row)
         self.count += 1
 
     def named(self, name: str) -> Ints:
-        """One column."""
+        """A column."""
         self._enter()
         at = self._at.get(name)
         return np.zeros(self.count, np.int64) if at is None else self._room[at, : self.count]
 
     @property
     def names(self) -> Iterable[str]:
-        """Of all columns."""
+        """The names of all columns."""
         self._enter()
         return self._at
 
     def _enter(self) -> None:
-        """Write the new rows into the columns. There is room for twice as many as there were, so that this is rarely copied."""
+        """Write the new rows into the columns. The array doubles when it grows, so it is rarely copied."""
         if not self._news:
             return
         for row in self._news:
@@ -62,7 +62,7 @@ class Columns:
 
 
 class Requests:
-    """All requests that came so far, each with its row, before the cells of one inventory."""
+    """All requests so far, each with its row, against the cells of one inventory."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells
@@ -71,13 +71,13 @@ class Requests:
         self._asks = Columns("nodes", "each", "first")
         self._needs = Columns("gpus", "share", "kinds", "cpus", "memory", "pool")
         self._has = Columns("gpus", "cpus", "memory", "pool")
-        self._kinds: dict[tuple[str, ...], int] = {}  # sets of kinds of GPU that are asked for
+        self._kinds: dict[tuple[str, ...], int] = {}  # the requested sets of kinds of GPU
         self._pools: dict[str | None, int] = {None: -1}
-        self._gpus: list[Columns] = []  # of each such set: whole GPUs and the largest part of one, by cell
+        self._gpus: list[Columns] = []  # of each such set, by cell: whole GPUs and the largest part of one
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of requests."""
         return len(self._rows)
 
     def row(self, ask: Ask) -> int:
@@ -89,22 +89,23 @@ class Requests:
         return found
 
     def fits(self, nodes: Mapping[int, int], among: Mask | None = None) -> Mask:
-        """By row: whether there are nodes enough, where so many are in each cell. Only rows of `among` are looked at."""
+        """By row: whether enough nodes can give it. `nodes`: how many are in each cell. Only the rows of `among` are tested."""
         asks, able = self._asks, self._able({(number, number): count for number, count in nodes.items()}, None, among)
         enough: Mask = (able[asks.named("each")] >= asks.named("nodes")) & (able[asks.named("first")] >= 1)
         return enough
 
     def fits_beside(self, kept: Shape, spare: int, nodes: Mapping[tuple[int, int], int], among: Mask) -> Mask:
-        """By row: whether there are nodes enough that can give `kept` too, or are none of those that could, but for `spare`.
+        """By row: whether enough nodes can give it without harm to the reservation `kept`; `spare` nodes may be harmed.
 
-        `nodes`: how many are in a cell now and will be in another when `kept` is to be given.
+        A node is not harmed if it can give `kept` too, or could not give it anyway. `nodes`: how many are in one cell now and
+        in another when the reservation begins.
         """
         asks, able = self._asks, self._able(nodes, kept, among)
         enough: Mask = able[asks.named("each")] + spare >= asks.named("nodes")
         return enough & among
 
     def _able(self, nodes: Mapping[tuple[int, int], int], kept: Shape | None, among: Mask | None) -> npt.NDArray[np.float64]:
-        """By row of a shape: how many nodes can give it, and `kept` then, or could not give that anyhow."""
+        """By row of a shape: how many nodes can give it without harm to `kept`."""
         self._look()
         now, then = np.array(list(nodes), np.int64).reshape(-1, 2).T
         counts = np.fromiter(nodes.values(), np.float64, len(nodes))
@@ -113,7 +114,7 @@ class Requests:
         for at, gpus in enumerate(self._gpus):
             free, part = gpus.named("whole")[now], gpus.named("part")[now]
             of_kind = np.flatnonzero(wanted & (needs.named("kinds") == at))
-            for whole in np.unique(needs.named("gpus")[of_kind]).tolist():  # most nodes have too few: they are not looked at
+            for whole in np.unique(needs.named("gpus")[of_kind]).tolist():  # most nodes have too few and are skipped
                 cells, rows = np.flatnonzero(free >= whole), of_kind[needs.named("gpus")[of_kind] == whole]
                 step = max(1, _BLOCK // max(1, len(cells)))
                 for begin in range(0, len(rows) if len(cells) else 0, step):
@@ -127,7 +128,7 @@ class Requests:
         return able
 
     def _wanted(self, among: Mask | None) -> Mask:
-        """The shapes of these requests."""
+        """A mask of the shapes of these requests."""
         if among is None:
             return np.ones(self._needs.count, bool)
         found = np.zeros(self._needs.count, bool)
@@ -136,7 +137,7 @@ class Requests:
         return found
 
     def _gives(self, rows: Ints, numbers: Ints) -> Mask:
-        """Which of these shapes a node in which of these cells has enough for, GPUs aside."""
+        """Which of these shapes fit in which of these cells, GPUs aside."""
         needs, has = self._needs, self._has
         found = has.named("cpus")[numbers] >= needs.named("cpus")[rows, None]
         for name in needs.names:
@@ -148,7 +149,7 @@ class Requests:
         return found
 
     def _spares(self, rows: Ints, numbers: Ints, kept: Shape) -> Mask:
-        """Which of these shapes a node may give, by sums alone, that will be in which of these cells, and `kept` too."""
+        """Which of these shapes fit in which of these cells together with `kept`, by sums alone."""
         needs, has = self._needs, self._has
         found = (has.named("cpus")[numbers] - kept.cpus) >= needs.named("cpus")[rows, None]
         found &= (has.named("memory")[numbers] - kept.memory) >= needs.named("memory")[rows, None]
@@ -172,7 +173,7 @@ class Requests:
         return self._pools.setdefault(name, len(self._pools))
 
     def _look(self) -> None:
-        """Take in the cells that have come since."""
+        """Add the cells that are new."""
         values = self._cells.values
         for cell in values[self._has.count :]:
             has = {"gpus": cell.gpu_milli, "cpus": cell.cpus, "memory": cell.memory, "pool": self._pool(cell.pool)}
@@ -183,7 +184,7 @@ class Requests:
 
 
 def _gpus(cell: Cell, kinds: tuple[str, ...]) -> Mapping[str, int]:
-    """What a node has left of GPUs of any of these kinds; (): of all."""
+    """The free GPUs of these kinds on a node; (): of all kinds."""
     takes = [not kinds or kind in kinds for kind in cell.kinds]
     whole = sum(count for count, right in zip(cell.whole, takes, strict=True) if right)
     return {"whole": whole, "part": max((free for kind, free in cell.parts if takes[kind]), default=0)}

@@ -1,1 +1,1 @@
-"""The steps of one decision, over one record of what it has come to: order, fit, place, make way, reserve, refuse."""
+"""The steps of a decision, which share one record (`Decision`): order, fit, place, preempt, reserve, refuse."""

@@ -1,6 +1,6 @@
-"""One job's turn: it starts, or others make way for it, or it waits for a reason, and room may be kept for it.
+"""One job's turn: it starts, or it preempts others, or it waits for a reason and may get a reservation.
 
-A job that leaves a choice is tried with each of its choices as if that were all that it asks for, the best first.
+A job with several choices is tried with each of them as if it asked for nothing else, the best choice first.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from trainmaster.scheduling.steps.start import start
 
 
 class _Missed(NamedTuple):
-    """A choice that cannot be had now: the job as if that were all it asks for, its request, and what is in its way."""
+    """A choice that does not fit now: the job as if it asked for that alone, its request, and the obstacle."""
 
     way: Way
     task: Task
@@ -28,12 +28,12 @@ class _Missed(NamedTuple):
     obstacle: Obstacle
 
     def option(self, holds_s: float) -> Option:
-        """To have room kept for it, where the slowest choice holds its nodes for so long."""
+        """The choice for a reservation; `holds_s` is the run time with the slowest choice."""
         return Option(self.ask, self.way.run_s(self.task, holds_s))
 
 
 def attempt(decision: Decision, task: Task) -> bool:
-    """Whether it starts, now or when others have made way for it."""
+    """Try to start a job; whether it starts, now or when its victims have exited."""
     now_s = decision.snapshot.now_s
     if task.not_before_s > now_s or task.id in decision.promises.settled:
         return False
@@ -55,7 +55,7 @@ def attempt(decision: Decision, task: Task) -> bool:
         return True
     counts = task.kind.plain and task.kind.ask.within is None and not decision.state.space.closing
     if not counts or missed[0].obstacle.barrier is not None:
-        _refuse(decision, task, missed, picky)  # else it is found out when somebody asks (`Reasons`)
+        _refuse(decision, task, missed, picky)  # else the reason is worked out on demand (`Reasons`)
     if not decision.reserved.full:
         wanted = [one.option(holds_s) for one in missed if one.obstacle.barrier is None and told(one.ask).kind != "impossible"]
         keep(decision, task, wanted, _anyhow(decision, task, ways) if task.id in decision.draft.patient else wanted)
@@ -63,13 +63,13 @@ def attempt(decision: Decision, task: Task) -> bool:
 
 
 def waits_alone(decision: Decision, task: Task) -> bool:
-    """Whether a job that was not started waits for something of its own: others of its kind may start all the same."""
+    """Whether a job that did not start waits for a reason of its own, so that other jobs of its kind may still start."""
     own = task.id in decision.promises.settled or task.id in decision.draft.patient
     return own or task.not_before_s > decision.snapshot.now_s
 
 
 def _ways(decision: Decision, task: Task) -> tuple[Sequence[Way], bool]:
-    """What would do, the best first; and whether it still insists on the first, the cheapest."""
+    """The choices, the best first; and whether the job still waits for the first, the cheapest."""
     kind, market = task.kind, decision.state.inventory.market
     if kind.choices is None:
         return (Way(kind, 1.0),), False
@@ -79,13 +79,13 @@ def _ways(decision: Decision, task: Task) -> tuple[Sequence[Way], bool]:
 
 
 def _anyhow(decision: Decision, task: Task, ways: Sequence[Way]) -> list[Option]:
-    """What it takes once it has given up waiting: all choices that no quota bars."""
+    """The choices that it accepts once it stops waiting for a better one: all that no quota bars."""
     holds_s, barrier = decision.outlook.holds_s(task), decision.state.tally.barrier
     return [Option(way.kind.ask, way.run_s(task, holds_s)) for way in ways if barrier(way.kind) is None]
 
 
 def _waits_for_better(decision: Decision, task: Task, missed: Sequence[_Missed], free: Option) -> bool:
-    """Whether it waits for one of the choices that it `missed`, and has room kept there, though it fits with `free`."""
+    """Whether it waits, with a reservation, for one of the `missed` choices although it fits with the choice `free`."""
     choices = task.kind.choices
     if choices is None or choices.by_cost:
         return False
@@ -98,7 +98,7 @@ def _waits_for_better(decision: Decision, task: Task, missed: Sequence[_Missed],
 
 
 def _others_make_way(decision: Decision, missed: Sequence[_Missed], picky: bool) -> bool:
-    """Whether it starts after all: others give back what is beyond their least, or stop."""
+    """Whether it can start after all, because elastic jobs shrink or victims stop."""
     wide, preempt = decision.state.running.wide and not picky, decision.policy.preempt
     if wide and any(shrink(decision, one.task, one.ask) for one in missed):
         return True
@@ -106,7 +106,7 @@ def _others_make_way(decision: Decision, missed: Sequence[_Missed], picky: bool)
 
 
 def _refuse(decision: Decision, task: Task, missed: Sequence[_Missed], picky: bool) -> None:
-    """Say why it waits: all jobs of its kind, or it alone."""
+    """Record why it waits: for its whole kind, or for this job alone."""
     draft, kind = decision.draft, task.kind
     found = joined([(one.ask, _reason(decision, one.ask, one.obstacle)) for one in missed])
     if picky:
@@ -115,12 +115,12 @@ def _refuse(decision: Decision, task: Task, missed: Sequence[_Missed], picky: bo
         waits = any(one.obstacle.barrier is None or one.obstacle.barrier.kind == "window" for one in missed)
         draft.patient[task.id] = patience(found, kind) if waits else found
     elif any(leaving(decision, one.task, one.ask) is not None for one in missed):
-        draft.patient[task.id] = found  # another of its kind may have less to do
+        draft.patient[task.id] = found  # another job of its kind may need less time
     else:
         draft.refused[kind] = found
 
 
 def _reason(decision: Decision, ask: Ask, obstacle: Obstacle) -> Refusal:
-    """Why a request is not met."""
+    """Why a request does not fit."""
     inventory = decision.state.inventory
     return obstacle.barrier or (inventory.kept_back(ask) if obstacle.kept else inventory.busy(ask))

@@ -1,4 +1,4 @@
-"""What one decision has come to so far: all that its steps share, and the plan that they draft."""
+"""The record of one decision: what its steps share, and the plan that they draft."""
 
 from collections.abc import Mapping
 
@@ -15,18 +15,18 @@ from trainmaster.scheduling.steps.outlook import Outlook
 
 
 class Draft:
-    """What is decided so far."""
+    """The decisions so far."""
 
     def __init__(self) -> None:
         self.placements: list[Placement] = []
         self.handovers: list[Handover] = []
         self.refused: dict[Kind, Refusal] = {}
-        self.patient: dict[str, Refusal] = {}  # jobs that wait for something of their own: a better place, the end of a window
-        self.terms: dict[str, Mapping[str, float]] = {}  # of those that start, where the order is a sum
+        self.patient: dict[str, Refusal] = {}  # jobs that wait for a reason of their own: a better place, a window
+        self.terms: dict[str, Mapping[str, float]] = {}  # of jobs that start, if the order is a sum
 
 
 class Decision:
-    """One decision over a state. What a step takes of the space, the next one finds taken."""
+    """One decision over a state. Nodes that one step takes are taken for the next."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, state: ClusterState) -> None:
         self.snapshot, self.policy, self.state = snapshot, policy, state
@@ -41,7 +41,7 @@ class Decision:
         state.space.cells.prefer(policy.taste(snapshot, state.learned))
 
     def plan(self) -> Plan:
-        """What was decided. What is to be handed over is not free yet: the space is left as those that run have it."""
+        """The plan. Nodes of handovers are not free yet, so the space goes back to what the running jobs hold."""
         rest, state = self.fitting.reasons(), self.state
         for handover in self.draft.handovers:
             state.space.give(handover.grant)
@@ -50,7 +50,7 @@ class Decision:
         return self.plan_of(rest)
 
     def plan_of(self, rest: Reasons) -> Plan:
-        """All of it as one plan; `rest` says why those wait of which nothing else is known."""
+        """The draft as a plan. `rest` gives the reasons of all jobs that have no other."""
         draft, reserved, promises = self.draft, self.reserved, self.promises
         return Plan(
             tuple(draft.placements), tuple(draft.handovers), tuple(reserved.made), draft.refused, reserved.depth,

@@ -1,4 +1,4 @@
-"""Which jobs are worth a look: those whose request may still fit, as one decision goes on."""
+"""Which jobs are worth trying: those whose request may still fit as the decision goes on."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,27 +15,27 @@ from trainmaster.scheduling.state.cluster import ClusterState
 from trainmaster.scheduling.state.figures import REQUEST, SAID_S, Mask
 from trainmaster.scheduling.state.queue import Line
 
-_AGAIN = 16  # jobs that were looked at in vain: then all requests are looked at at once
+_AGAIN = 16  # failed tries after which all requests are tested at once
 
 
 class Fitting:
-    """By its line whether a job may fit (`Requests`): all may until enough was tried in vain, then fewer and fewer."""
+    """Whether a job may fit, by its line (`Requests`). At first all may; after enough failed tries, fewer and fewer."""
 
     def __init__(self, snapshot: Snapshot, state: ClusterState, reserved: Reserved) -> None:
         self._snapshot, self._state, self._reserved = snapshot, state, reserved
         self._mask: Mask | None = None  # by request
         self._lines: list[bool] | None = None
         self._missed = 0
-        self.all_may = False  # windows, promises or elastic jobs: a job may wait for reasons of its own, so each is looked at
-        self.lost: set[Ask] = set()  # what does not fit, though it is not clear from the columns
-        self.held_off: dict[Ask, float] = {}  # what fits and is kept for others: for whom would end after that
+        self.all_may = False  # windows, handovers or elastic jobs: a job may wait for reasons of its own, so try each
+        self.lost: set[Ask] = set()  # requests that were tried and do not fit
+        self.held_off: dict[Ask, float] = {}  # requests that fit only before a reservation begins: when
 
     def may(self, task: Task, line: Line, holds_s: Callable[[Task], float]) -> bool:
-        """Whether to look at a job: room may be kept for it, it may still start, or it waits for reasons of its own."""
+        """Whether to try a job: it may get a reservation, it may still start, or it waits for reasons of its own."""
         if not self._reserved.full or self.all_may or task.not_before_s > self._snapshot.now_s:
             return True
         if not line.plain:
-            return True  # it would take something else, too
+            return True  # it accepts other requests, too
         if self._missed >= _AGAIN:
             self._look()
         if self._lines is not None and not self._lines[line.at]:
@@ -46,27 +46,27 @@ class Fitting:
         return ask not in self.held_off or self._snapshot.now_s + holds_s(task) <= self.held_off[ask]
 
     def missed(self, ask: Ask) -> None:
-        """It does not fit, as was found out by trying."""
+        """Record that a request was tried and does not fit."""
         self.lost.add(ask)
         self._missed += 1
 
     def hold_off(self, ask: Ask, until_s: float) -> None:
-        """It fits only where it would be in somebody's way who ends after that."""
+        """Record that a job with this request that ends after `until_s` would delay a reservation."""
         self.held_off[ask] = min(until_s, self.held_off.get(ask, FOREVER))
         self._missed += 1
 
     def freed(self) -> None:
-        """Something has come back."""
+        """Forget all results: nodes have become free."""
         self._mask, self._lines, self._missed = None, None, 0
         self.lost.clear()
         self.held_off.clear()
 
     def reasons(self) -> "Reasons":
-        """Why those wait of whom nothing else is known."""
+        """The reasons of all jobs that have no other."""
         return Reasons(self._state, self._counts())
 
     def _look(self) -> None:
-        """Find out which lines may."""
+        """Test which lines may fit."""
         requests, rows = self._state.requests, self._state.queue.rows.array
         self._missed, mask = 0, requests.fits(self._counts(), self._mask)
         asked = rows[:, REQUEST].astype(np.intp)
@@ -78,7 +78,7 @@ class Fitting:
         self._mask, self._lines = mask, lines.tolist()
 
     def _then(self, later: Later) -> dict[tuple[int, int], int]:
-        """How many open nodes are in which cell now, and in which then."""
+        """How many open nodes are in one cell now and in another then."""
         space = self._state.space
         found = {(number, number): len(nodes) for number, nodes in space.nodes.items()}
         for node, number in later.cells():
@@ -93,16 +93,16 @@ class Fitting:
 
 
 class Reasons:
-    """Why jobs wait of whom a decision says nothing else: what it did not have to look at. Found out when somebody asks."""
+    """Why jobs wait that the decision did not have to try. Each reason is worked out on demand."""
 
     def __init__(self, state: ClusterState, counts: Mapping[int, int]) -> None:
-        """`counts`: how many open nodes were left in each cell."""
+        """`counts`: how many open nodes are left in each cell."""
         self._state, self._counts = state, counts
         self._may: Mask | None = None
         self._told: dict[Kind, Refusal] = {}
 
     def reason(self, kind: Kind) -> Refusal:
-        """It never fits, quota bars it, it does not fit now, or it does and what is free is kept for others."""
+        """It never fits, a quota bars it, it does not fit now, or it fits and the nodes are reserved."""
         found = self._told.get(kind)
         if found is None:
             found = self._told[kind] = self._reason(kind)

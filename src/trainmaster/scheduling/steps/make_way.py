@@ -1,4 +1,4 @@
-"""Make way: others shrink or stop for a job, if that is enough to start it."""
+"""Preempt: elastic jobs shrink or victims stop for a job, if that is enough to start it."""
 
 from collections.abc import Sequence
 
@@ -12,15 +12,15 @@ from trainmaster.scheduling.steps.start import start
 
 
 def shrink(decision: Decision, task: Task, ask: Ask) -> bool:
-    """Have jobs give back what they have beyond their least; whether the job starts.
+    """Shrink elastic jobs to their minimum; whether the job starts.
 
-    Not for one that waits for a better place by its own wish.
+    Not for a job that waits for a better place by its own wish.
     """
     return ask is task.kind.ask and _take_back(decision, task, ask, shrinkable(decision.stage, task))
 
 
 def hand_over(decision: Decision, preempt: Preempt, task: Task, ask: Ask) -> bool:
-    """Stop jobs that may be stopped for it and whose nodes it needs; whether it starts."""
+    """Stop victims whose nodes it needs; whether it starts."""
     candidates = preempt.candidates(decision.stage, task)
     if _take_back(decision, task, ask, candidates):
         return True
@@ -37,14 +37,14 @@ def _take_back(decision: Decision, task: Task, ask: Ask, candidates: Sequence[Ru
     vain = (ask, whole, kind.tier, kind.work, kind.project, kind.member, len(candidates), state.space.until_s)
     chosen = victims(state.space, task, ask, candidates, state.tally) if vain not in stage.vain else None
     if chosen is None:
-        stage.vain.add(vain)  # nor for those behind it: what is free only becomes less
+        stage.vain.add(vain)  # nor for jobs behind it: less is free then
         return False
     decision.outlook.moved()
     promises.let_go(chosen)
     end_s = decision.snapshot.now_s + decision.outlook.holds_s(task)
     kept = [*decision.reserved.before(end_s), *state.tally.set_aside(state.space, kind).values()]
     nodes = given(state.space, ask, places(decision, task, state.tally.shut(kind)), kept, kind.wish)
-    if nodes is None:  # what comes back is kept for one ahead of it
+    if nodes is None:  # these nodes are reserved for a job ahead of it
         promises.keep(chosen)
         return False
     stage.stop(chosen)

@@ -1,7 +1,7 @@
-"""Whose turn it is: the heads of all lines in the policy's order, which a start may change.
+"""The next job to try: the heads of all lines in the policy's order, which a start may change.
 
-Where a policy shares, the jobs of an owner are in order, and owners go by what they have had (`Policy.sharing`). A start puts
-others first: so a claim is looked at again when it is on top. It only ever grows.
+Under a policy that shares (`Policy.sharing`), the jobs of an owner are sorted, and owners go by their use. A start can put
+other owners first, so a claim is computed again when it is on top. Claims only grow.
 """
 
 from bisect import insort
@@ -15,28 +15,28 @@ from trainmaster.scheduling.state.figures import Floats, waiting
 from trainmaster.scheduling.state.order import Key, Sharing, by_keys, waited_long
 from trainmaster.scheduling.state.queue import Head, Line, Queue
 
-Worth = Callable[[Task, Line], bool]  # whether to look at a job at all
+Worth = Callable[[Task, Line], bool]  # whether to try a job at all
 
 
 class Turns(Protocol):
-    """The heads, one after the other."""
+    """The heads of the lines, one after the other."""
 
     def next(self, worth: Worth) -> Head | None:
-        """The next one that is worth a look; None: there is none."""
+        """The next head that is worth trying; None: there is none."""
 
     def behind(self, head: Head) -> None:
-        """Who is behind it in its line is to have a turn too."""
+        """The job behind it in its line has a turn too."""
 
 
 def turns(policy: Policy, view: Any, queue: Queue, now_s: float) -> Turns:
-    """All that wait."""
+    """The turns of all waiting jobs."""
     if policy.sharing is not None:
         return _Shared(policy.sharing, view, queue.heads, now_s)
     return _Ranked([queue.all[at] for at in ranked(policy, view, [line[0][2] for line in queue.all], queue.rows.array)])
 
 
 def ranked(policy: Policy, view: Any, tasks: Sequence[Task], rows: Floats) -> list[int]:
-    """The places of jobs in their order, where each is ranked by itself."""
+    """The indices of jobs in their order, where each job is ranked by itself."""
     assert not isinstance(policy.order, Sharing)
     jobs = waiting(tasks, rows)
     found: list[int] = by_keys(policy.order(view, jobs), jobs.seq).tolist()
@@ -44,7 +44,7 @@ def ranked(policy: Policy, view: Any, tasks: Sequence[Task], rows: Floats) -> li
 
 
 class _Ranked:
-    """Each job by itself."""
+    """An order that ranks each job by itself."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines, self._at = lines, 0
@@ -58,11 +58,11 @@ class _Ranked:
         return None
 
     def behind(self, head: Head) -> None:
-        """Nobody is."""
+        """Each line has one job, so no job is behind it."""
 
 
 class _Owned:
-    """The heads of one owner, in their order, or of those of them that have waited for too long."""
+    """The sorted heads of one owner: either those that have waited too long, or the others."""
 
     __slots__ = ("at", "early", "heads", "owner")
 
@@ -70,11 +70,11 @@ class _Owned:
         self.early, self.owner, self.heads, self.at = early, owner, list(heads), 0
 
 
-_Claim = tuple[bool, Key, Key, int, _Owned]  # not early, claim, rank and order of submission, whose
+_Claim = tuple[bool, Key, Key, int, _Owned]  # not early, claim, rank, order of submission, owner
 
 
 class _Shared:
-    """Owner by owner: after each start they are held against each other anew."""
+    """Owner by owner: after each start their claims are compared again."""
 
     def __init__(self, sharing: Sharing, view: Any, heads: Mapping[Hashable, Sequence[Head]], now_s: float) -> None:
         self._sharing, self._view, self._now_s = sharing, view, now_s
@@ -87,7 +87,7 @@ class _Shared:
                     self._owned[is_early, owner] = _Owned(is_early, owner, own)
         self._claims = [self._claim(owned) for owned in self._owned.values()]
         heapify(self._claims)
-        self._last: _Owned | None = None  # whose turn it was
+        self._last: _Owned | None = None  # the owner that had the last turn
 
     def next(self, worth: Worth) -> Head | None:
         """As in `Turns`."""
@@ -104,12 +104,12 @@ class _Shared:
             if at == len(heads):
                 heappop(claims)
                 continue
-            claim = self._claim(owned) if len(claims) > 1 else claims[0]  # one alone is held against nobody
+            claim = self._claim(owned) if len(claims) > 1 else claims[0]  # a single owner has no rival
             if claim[:4] == claims[0][:4]:
                 owned.at += 1
                 self._last = owned
                 return heads[at]
-            heapreplace(claims, claim)  # another one's turn, or other shares
+            heapreplace(claims, claim)  # another owner is first now, or its claim has changed
         return None
 
     def behind(self, head: Head) -> None:

@@ -1,4 +1,4 @@
-"""What one decision thinks of the times to come: how long jobs will hold their nodes, and when those that run end."""
+"""What a decision expects of the future: how long jobs hold their nodes, and when running jobs end."""
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
@@ -15,40 +15,40 @@ from trainmaster.scheduling.state.cluster import ClusterState
 
 
 class Outlook:
-    """Times as the policy thinks of them."""
+    """Expected times, under the policy."""
 
     def __init__(
         self, snapshot: Snapshot, state: ClusterState, promises: Promises, policy: tuple[bool, int], foresight: Foresight | None
     ) -> None:
-        """`policy`: whether it trusts what jobs say, and how many reservations it may make."""
+        """`policy`: whether it trusts the run times that jobs state, and how many reservations it may make."""
         self._snapshot, self._state, self._promises, self._foresight = snapshot, state, promises, foresight
         self._trusts, self._depth = policy
-        self.strict = False  # room is kept for one that has waited for long: beside it starts who is sure to be gone in time
+        self.strict = False  # a job that waits very long has a reservation: only jobs that surely end in time start
         self._ends: Sequence[End] | None = None
-        self._begun: list[End] = []  # those that are not among the ends yet
-        self._walk: Walk | None = None  # through the ends, as long as the space is the same
+        self._begun: list[End] = []  # jobs that started and are not in `_ends` yet
+        self._walk: Walk | None = None  # valid while the space is the same
 
     def holds_s(self, task: Task) -> float:
-        """How long it will hold its nodes, as far as one thinks."""
+        """How long a job is expected to hold its nodes."""
         if task.estimate_s is not None and self._trusts:
             return task.estimate_s
         if not self._depth:
-            return FOREVER  # nobody is waited for, so nobody asks
+            return FOREVER  # without reservations no end matters
         if self._foresight is None:
             self._foresight = foresee(self._snapshot, self._state.learned)
         eager = not (self._trusts or self.strict or task.running)
         return self._foresight.left_s(task) if eager else self._foresight.held_s(task)
 
     def need(self, task: Task) -> Need:
-        """For how long its nodes must stay."""
+        """For how long the nodes of a job must stay."""
         return need_of(task.kind, task.estimate_s, self._snapshot.rules)
 
     def stays_s(self, task: Task) -> float:
-        """Until when they must."""
+        """Until when the nodes of a job must stay."""
         return self._snapshot.now_s + self.need(task).least_s
 
     def begins(self, task: Task, grant: Grant, end_s: float) -> None:
-        """It starts now, and is thought to run until then."""
+        """A job starts now and is expected to end at `end_s`."""
         self._begun.append((end_s, task.seq, Run(task, grant, self._snapshot.now_s)))
 
     def moved(self) -> None:
@@ -56,7 +56,7 @@ class Outlook:
         self._walk = None
 
     def walk(self) -> Walk:
-        """The way through the ends of those that run, and of those just started."""
+        """The walk through the ends of the running jobs, including those just started."""
         if self._walk is not None:
             return self._walk
         if self._ends is None:

@@ -1,4 +1,4 @@
-"""Admit and place: nodes for a request, or what is in its way."""
+"""Admit and place: nodes for a request, or the obstacle."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -16,7 +16,7 @@ from trainmaster.scheduling.steps.decision import Decision
 
 
 class Obstacle(NamedTuple):
-    """What keeps a job from starting: the reservations that it would spoil, or a quota or window; neither: others hold it."""
+    """Why a job cannot start: the reservations that it would delay, or a quota or window; neither: the nodes are busy."""
 
     kept: Sequence[Kept] = ()
     barrier: Refusal | None = None
@@ -26,7 +26,7 @@ BUSY = Obstacle()
 
 
 def find(decision: Decision, task: Task, ask: Ask, end_s: float) -> list[int] | Obstacle:
-    """Nodes for a job with this request, if it would hold them until then."""
+    """Nodes for a job with this request that holds them until `end_s`."""
     state, fitting = decision.state, decision.fitting
     space, tally = state.space, state.tally
     space.until_s = decision.outlook.stays_s(task) if space.closing else 0.0
@@ -49,19 +49,19 @@ def find(decision: Decision, task: Task, ask: Ask, end_s: float) -> list[int] | 
     if owed and given(space, ask, places(decision, task), kept, wish) is not None:
         return Obstacle((), guaranteed_to_others(next(iter(owed))))
     if not kept or (ask.within is not None and given(space, ask, places(decision, task), (), wish) is None):
-        return _busy(decision, ask)  # it would not fit either if nothing were kept
-    fitting.hold_off(ask, max(one.at_s for one in kept))  # nor will one that harms the same, or more
+        return _busy(decision, ask)  # it would not fit without reservations either
+    fitting.hold_off(ask, max(one.at_s for one in kept))  # nor will a job that harms the same reservations
     return Obstacle(kept)
 
 
 def _busy(decision: Decision, ask: Ask) -> Obstacle:
-    if not decision.state.space.closing:  # else it may do for one that takes less long
+    if not decision.state.space.closing:  # else the nodes may do for a shorter job
         decision.fitting.missed(ask)
     return BUSY
 
 
 def places(decision: Decision, task: Task, shut: frozenset[str] = frozenset()) -> Places:
-    """Nodes that a job may be given, the best first: none with GPUs of a kind that is shut."""
+    """The nodes that can hold a member of a job, the best first, without those with GPUs of the kinds in `shut`."""
     ask, wish, place, state = task.kind.ask, task.kind.wish, decision.policy.place, decision.state
     if wish.strategy is not None:
         taste = typical(decision.snapshot, state.learned) if wish.strategy not in STRATEGIES else None
@@ -75,7 +75,7 @@ def places(decision: Decision, task: Task, shut: frozenset[str] = frozenset()) -
 
 
 def leaving(decision: Decision, task: Task, ask: Ask) -> Refusal | None:
-    """Why windows keep a job from starting on nodes that are empty; None: they do not."""
+    """Why windows would keep a job from starting even on empty nodes; None: they do not."""
     state = decision.state
     if not state.space.closing:
         return None

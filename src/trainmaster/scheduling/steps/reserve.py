@@ -1,4 +1,4 @@
-"""Reserve: room for a job that cannot start yet, as long as the policy wants more reservations."""
+"""Reserve: nodes for a job that cannot start yet, as long as the policy allows more reservations."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,18 @@ from trainmaster.scheduling.model.jobs import Task
 from trainmaster.scheduling.reservation.reserved import Option, Times
 from trainmaster.scheduling.steps.decision import Decision
 
-STRICT_S = 3 * 86_400.0  # of a wait; from then on only a job that is sure to be gone in time starts beside it
+STRICT_S = 3 * 86_400.0  # a wait from which on only jobs that surely end in time are backfilled
 
 
 def keep(decision: Decision, task: Task, wanted: Sequence[Option], anyhow: Sequence[Option]) -> None:
-    """A reservation with one of the requests that are `wanted`; `anyhow` are what it takes in the end."""
+    """Make a reservation with one of the `wanted` requests, or with one of `anyhow`, which it accepts in the end."""
     reserved, outlook, now_s = decision.reserved, decision.outlook, decision.snapshot.now_s
     if reserved.full:
         return
     walk, times = outlook.walk(), Times(now_s, outlook.need(task).least_s)
     patient_s = task.since_s + task.kind.wish.prefer_s
     found = reserved.soonest(wanted, walk, times)
-    if anyhow is not wanted and (found is None or found[1].at_s > patient_s):  # it will have given up waiting by then
+    if anyhow is not wanted and (found is None or found[1].at_s > patient_s):  # it stops waiting for its wish before that
         found = reserved.soonest(anyhow, walk, times._replace(from_s=patient_s))
     if found is not None:
         reserved.keep(task.id, found[0].ask, found[1], outlook.holds_s(task))
@@ -25,7 +25,7 @@ def keep(decision: Decision, task: Task, wanted: Sequence[Option], anyhow: Seque
 
 
 def keep_sooner(decision: Decision, task: Task, hoped: Sequence[Option], run_s: float) -> Option | None:
-    """A reservation with one of `hoped` if it ends sooner with that than with what is free now, with which it runs `run_s`."""
+    """Make a reservation with one of `hoped` if the job ends sooner with it than if it starts now and runs `run_s`."""
     reserved, outlook, now_s = decision.reserved, decision.outlook, decision.snapshot.now_s
     if reserved.full:
         return None

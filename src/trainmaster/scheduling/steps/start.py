@@ -1,4 +1,4 @@
-"""Start: a job takes its nodes, its owners are charged; at the end elastic jobs take what nobody else has a claim to."""
+"""Start: a job takes its nodes and its owners are charged. At the end elastic jobs take nodes that no other job needs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,11 +10,11 @@ from trainmaster.scheduling.reservation.backfill import choose
 from trainmaster.scheduling.steps.decision import Decision
 from trainmaster.scheduling.steps.place import places
 
-_CLAIMLESS = frozenset(("impossible", "quota", "window"))  # a job that is refused for that would not start on what is free
+_CLAIMLESS = frozenset(("impossible", "quota", "window"))  # with these reasons a job would not start on free nodes
 
 
 def keep_promises(decision: Decision) -> None:
-    """What was handed over comes first: a job that finds it free starts, what is still to come is taken out."""
+    """Handovers come first: a job whose nodes are free starts; nodes whose victims still run stay reserved."""
     promises = decision.promises
     for task, grant in promises.begin():
         decision.draft.placements.append(Placement(task.id, grant))
@@ -24,7 +24,7 @@ def keep_promises(decision: Decision) -> None:
 
 
 def start(decision: Decision, task: Task, chosen: list[int], end_s: float, stopped: Sequence[Run] = ()) -> None:
-    """Take what was chosen: for a start now, or, where others still have part of it, for one when they are gone."""
+    """Take the `chosen` nodes: for a start now, or for a handover if victims still hold some of them."""
     ask, state, draft, promises = task.kind.ask, decision.state, decision.draft, decision.promises
     decision.reserved.spend(chosen, ask, end_s)
     grant = state.space.take(ask, chosen)
@@ -43,7 +43,7 @@ def start(decision: Decision, task: Task, chosen: list[int], end_s: float, stopp
 
 
 def _charge(decision: Decision, task: Task) -> None:
-    """It is given what it asks for: whose share it is of has so much less to expect."""
+    """Charge the owners of a job that starts."""
     policy = decision.policy
     if policy.terms is not None:
         decision.draft.terms[task.id] = policy.terms(decision.view, task)
@@ -52,12 +52,12 @@ def _charge(decision: Decision, task: Task) -> None:
 
 
 def grow(decision: Decision) -> None:
-    """Elastic jobs that start take more nodes, in the order of the starts, if no job that waits has a claim to them."""
+    """Elastic jobs that start take more nodes, in the order of the starts, if no waiting job could use them."""
     draft = decision.draft
     tasks = {one.job: decision.snapshot.waiting[one.job] for one in draft.placements}
     elastic = any(task.kind.choices is not None and task.kind.choices.most for task in tasks.values())
     if not elastic or draft.handovers or decision.promises.told or _claimed(decision, tasks):
-        return  # what is on its way to others is not there to be taken
+        return  # nodes on their way to other jobs are not free
     for at, one in enumerate(draft.placements):
         choices = tasks[one.job].kind.choices
         if choices is not None and choices.most > one.grant.ask.nodes:
@@ -65,14 +65,14 @@ def grow(decision: Decision) -> None:
 
 
 def _claimed(decision: Decision, started: Mapping[str, Task]) -> bool:
-    """Whether a job waits that might start on what is free."""
+    """Whether a waiting job could start on the free nodes."""
     plan = decision.plan_of(decision.fitting.reasons())
     left = (task for id, task in decision.snapshot.waiting.items() if id not in started)
     return any(plan.reason(task, decision.snapshot.now_s).kind not in _CLAIMLESS for task in left)
 
 
 def _grown(decision: Decision, task: Task, grant: Grant, most: int) -> Grant:
-    """As many nodes more as there are and quotas allow, in the domain in which it is if it must stay there."""
+    """The grant with as many more nodes as are free and quotas allow, in the same domain if the job must stay in one."""
     ask, state, found = grant.ask, decision.state, grant
     space, tally = state.space, state.tally
     space.until_s = decision.outlook.stays_s(task) if space.closing else 0.0
