@@ -141,7 +141,7 @@ def incremental(nodes: int, pending: int, n: int) -> tuple[list[float], list[flo
 
 
 def making_way(n: int) -> list[float]:
-    """A production gang of 500 whole nodes, 4,000 jobs running on 1,000 nodes, all preemptible."""
+    """A production gang of 500 whole nodes within its project's quota, 4,000 jobs running on 1,000 nodes, all preemptible."""
     found = []
     for seed in range(n):
         world = World(1000, 0)
@@ -155,7 +155,7 @@ def making_way(n: int) -> list[float]:
                     task._replace(id=f"r{node * 4 + part}"), grant, world.now_s - 400 - world.rng.random() * 9e4
                 )
         gang = world._task(ask_of(500, Shape(8, 0, ("gpu",), 1000)))
-        kind = kind_of(gang.kind.ask, Owner("p0", "m0", "production", 0, 3000))
+        kind = kind_of(gang.kind.ask, Owner("p9", "m0", "production", 0, 3000))
         timed(world, 1)
         world.arrive(gang._replace(kind=kind))
         seconds, plan = timed(world, 1)
