@@ -79,6 +79,16 @@ def test_the_step_of_a_job_is_the_highest_of_its_attempt(told: dict[str, tuple[i
     """It was that of whichever metric came last: 3 after each epoch, and for good once the job had ended."""
     job = builders.placed(builders.job())
     assert job.attempt is not None
+    again = replace(job.attempt, number=2, started_s=100.0, restored="a checkpoint")
+    assert last_step(replace(job, attempt=again), told) == step
+
+
+@pytest.mark.parametrize(("fresh", "step"), [({}, None), ({"acc": (0, 0.5, 110.0)}, 0), ({"loss": (1, 0.5, 110.0)}, 1)])
+def test_an_attempt_that_began_again_has_only_its_own_steps(fresh: dict[str, tuple[int, float, float]], step: int | None) -> None:
+    """Beside a killed attempt's value of step 7, the first of the new one, of step 0, was not shown."""
+    job = builders.placed(builders.job())
+    assert job.attempt is not None
+    told = {"loss": (7, 0.5, 90.0), "val_loss": (7, 0.5, 90.0), **fresh}
     assert last_step(replace(job, attempt=replace(job.attempt, number=2, started_s=100.0)), told) == step
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from trainmaster.control.observe import BEAT_S
 from trainmaster.model.cluster import Cluster
-from trainmaster.scheduling.model.jobs import Run
+from trainmaster.scheduling.model.jobs import DOUBLINGS_MAX, Run
 from trainmaster.scheduling.policies.policy import Policy
-from trainmaster.scheduling.preemption.victims import EVICTIONS_MAX, MIN_RUN_S, Overtaking
+from trainmaster.scheduling.preemption.victims import MIN_RUN_S, Overtaking
 
 
 def beat_s(policy: Policy) -> float | None:
@@ -28,9 +28,9 @@ def moments_of(run: Run, policy: Policy, rules: Cluster) -> Iterator[float]:
     """Those of a run that has just begun."""
     work = rules.work(run.task.kind.work)
     if run.surplus:
-        yield run.placed_s + undisturbed_s(rules, run.task.shrinks)
+        yield run.placed_s + undisturbed_s(rules, min(run.task.shrinks, DOUBLINGS_MAX))
     if work.preemptible and any(one.preempt is not None and not one.exact for one in policies(policy)):
-        protected_s = undisturbed_s(rules, run.task.evictions)
+        protected_s = undisturbed_s(rules, run.doublings)
         yield run.placed_s + protected_s
         if any(isinstance(one.preempt, Overtaking) for one in policies(policy)):
             yield run.placed_s + max(protected_s, MIN_RUN_S)
@@ -38,6 +38,6 @@ def moments_of(run: Run, policy: Policy, rules: Cluster) -> Iterator[float]:
             yield run.placed_s + work.slice_s
 
 
-def undisturbed_s(rules: Cluster, times: int) -> float:
-    """For how long a job runs undisturbed that was disturbed so many times before: at least until the loop decides again."""
-    return max(BEAT_S, rules.min_run_s * 2.0 ** min(times, EVICTIONS_MAX))
+def undisturbed_s(rules: Cluster, doublings: int) -> float:
+    """For how long a job runs undisturbed whose protection was doubled so often: at least until the loop decides again."""
+    return max(BEAT_S, rules.min_run_s * 2.0**doublings)

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from random import Random
 
 from trainmaster.model.cluster import Cluster
+from trainmaster.scheduling.model.cells import FOREVER
 from trainmaster.scheduling.model.domains import CHECKPOINT
 from trainmaster.scheduling.model.jobs import Past, Run, Task
 from trainmaster.scheduling.model.request import width_of
@@ -148,8 +149,8 @@ class Replay:
                     self._evict(victim, victim in handover.shrunk)
 
     def _start(self, id: str, grant: Grant) -> None:
-        task, life = self._scheduler.start(id, grant, self.now_s), self._lives[id]
-        history = life.history
+        keeps_work, life = self.settings.preemption_cost_s < FOREVER, self._lives[id]
+        task, history = self._scheduler.start(id, grant, self.now_s, keeps_work), life.history
         if history.started_s < 0:
             history.started_s = self.now_s
         history.stood_s = max(history.stood_s, self.now_s - task.since_s)

@@ -64,11 +64,11 @@ class Scheduler:
         if self._state is not None:
             self._state.arrive(task)
 
-    def start(self, id: str, grant: Grant, now_s: float) -> Task:
-        """A waiting job gets its nodes; returns it as it waited."""
+    def start(self, id: str, grant: Grant, now_s: float, keeps_work: bool = False) -> Task:
+        """A waiting job gets its nodes; returns it as it waited. `keeps_work`: it saves checkpoints from its start."""
         task = self.waiting.pop(id)
         self.promised.pop(id, None)
-        run = self.running[id] = Run(task, grant, now_s)
+        run = self.running[id] = Run(task, grant, now_s, saved_s=now_s if keeps_work else None)
         self.news.append((STARTED, id))
         if self._state is not None:
             self._state.start(run)

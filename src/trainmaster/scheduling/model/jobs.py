@@ -11,6 +11,8 @@ from trainmaster.scheduling.model.cells import FOREVER
 from trainmaster.scheduling.model.request import ANYWHERE, Ask, Wish, ask_of
 from trainmaster.scheduling.model.space import Grant
 
+DOUBLINGS_MAX = 16  # of protection after evictions: without a checkpoint, all work is lost each time
+DOUBLINGS_SAVED = 6  # once it has saved a checkpoint in this attempt
 CARRIED = 3.0  # a job that came first because of its wait must wait again before it does so once more
 
 
@@ -153,6 +155,11 @@ class Run(NamedTuple):
     def kept_s(self) -> float:
         """The work before this time is not lost if it is preempted."""
         return self.placed_s if self.saved_s is None else max(self.saved_s, self.placed_s)
+
+    @property
+    def doublings(self) -> int:
+        """How often the time that it is protected from an eviction doubles: once for each, less often once it has saved."""
+        return min(self.task.evictions, DOUBLINGS_MAX if self.saved_s is None else DOUBLINGS_SAVED)
 
     def again_since_s(self, now_s: float) -> float:
         """`since_s` after an eviction now: its earlier wait counts, up to a third of the longest wait."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from trainmaster.scheduling.admission.quota import Tally
 from trainmaster.scheduling.admission.stock import asked
-from trainmaster.scheduling.model.jobs import Run, Task
+from trainmaster.scheduling.model.jobs import DOUBLINGS_MAX, Run, Task
 from trainmaster.scheduling.model.request import Ask
 from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.model.space import Space
@@ -19,7 +19,7 @@ from trainmaster.scheduling.reservation.backfill import Later
 from trainmaster.scheduling.reservation.room import Room
 from trainmaster.scheduling.state.cluster import ClusterState
 from trainmaster.scheduling.state.figures import (
-    EVICTIONS,
+    DOUBLINGS,
     GPUS,
     PLACED_S,
     SINCE_S,
@@ -34,7 +34,6 @@ from trainmaster.scheduling.state.order import Ranking, by_keys
 from trainmaster.scheduling.state.queue import Line
 
 MIN_RUN_S, MIN_TURN_S = 300.0, 3600.0
-EVICTIONS_MAX = 16  # each eviction doubles the time that a job is protected after it, at most so many times
 
 
 class Preempt(Protocol):
@@ -111,7 +110,7 @@ class Stage:
         """Which running jobs are not protected: not stopping yet, of a preemptible class, placed long enough ago."""
         rules = self.snapshot.rules
         classes = {work: rules.work(work).preemptible for work in {run.task.kind.work for run in self.state.running.all}}
-        undisturbed_s = rules.min_run_s * 2.0 ** np.minimum(rows[:, EVICTIONS], EVICTIONS_MAX)
+        undisturbed_s = rules.min_run_s * 2.0 ** rows[:, DOUBLINGS]
         found: Mask = (rows[:, STOPPING] == 0) & (self.snapshot.now_s - rows[:, PLACED_S] >= undisturbed_s)
         if not all(classes.values()):
             found &= np.array([classes[run.task.kind.work] for run in self.state.running.all], bool)
@@ -133,13 +132,13 @@ class Stage:
         rules = self.snapshot.rules
         works = {work: rules.work(work).preemptible for work in {run.task.kind.work for run in self.state.running.all}}
         able = [run for run in self.state.running.all if works[run.task.kind.work] and not run.stopping]
-        return self._ranked([run for run in able if self._has_run(run, run.task.evictions)])
+        return self._ranked([run for run in able if self._has_run(run, run.doublings)])
 
     @cached_property
     def swollen(self) -> list[Run]:
         """The elastic jobs that may shrink to their minimum, in the same order."""
         able = [run for run in map(self.state.running.by_id.__getitem__, self.state.running.wide) if not run.stopping]
-        return self._ranked([run for run in able if self._has_run(run, run.task.shrinks)])
+        return self._ranked([run for run in able if self._has_run(run, min(run.task.shrinks, DOUBLINGS_MAX))])
 
     def _ranked(self, runs: Sequence[Run]) -> list[Run]:
         now_s = self.snapshot.now_s
@@ -149,9 +148,9 @@ class Stage:
         ]
         return [one[-1] for one in sorted(ranked)]
 
-    def _has_run(self, run: Run, times: int) -> bool:
-        """Whether a job that was preempted so many `times` is no longer protected."""
-        undisturbed_s = self.snapshot.rules.min_run_s * 2.0 ** min(times, EVICTIONS_MAX)
+    def _has_run(self, run: Run, doublings: int) -> bool:
+        """Whether a job whose protection was doubled so often is no longer protected."""
+        undisturbed_s = self.snapshot.rules.min_run_s * 2.0**doublings
         return 0 < self.snapshot.now_s - run.placed_s >= undisturbed_s
 
 

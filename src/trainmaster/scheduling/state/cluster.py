@@ -46,7 +46,7 @@ class Running:
         id = run.task.id
         self.by_id[id], self._at[id] = run, len(self.all)
         self.all.append(run)
-        self.rows.add(row_of(run.task, run.placed_s, run.grant.ask.gpu_milli, run.stopping, run.task.evictions))
+        self.rows.add(row_of(run.task, run.placed_s, run.grant.ask.gpu_milli, run.stopping, run.doublings))
         if run.surplus > 0:
             self.wide.add(id)
 

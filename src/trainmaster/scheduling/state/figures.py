@@ -59,7 +59,7 @@ def running(rows: Floats, now_s: float) -> Figures:
 
 SINCE_S, WAIT_MAX_S = 1, 7
 REQUEST, SAID_S = 8, 9  # columns of lines, after those of their heads (`state.queue`)
-PLACED_S, GPUS, STOPPING, EVICTIONS = 8, 9, 10, 11  # further columns of running jobs
+PLACED_S, GPUS, STOPPING, DOUBLINGS = 8, 9, 10, 11  # further columns of running jobs
 
 
 class Rows:
