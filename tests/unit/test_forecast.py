@@ -5,19 +5,20 @@ from math import inf
 from random import Random
 
 import pytest
+from counted_nodes import Counted
 from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.lifecycle.machine import apply
 from trainmaster.model import events as ev
-from trainmaster.model.cluster import WAIT_MAX_S
+from trainmaster.model.cluster import WAIT_MAX_S, Cluster
 from trainmaster.model.job import State
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.explanation import counted, forward
+from trainmaster.scheduling.explanation import forward
 from trainmaster.scheduling.explanation.forecast import Calibration, Waits, forecasts
 from trainmaster.scheduling.model.cells import Cell
-from trainmaster.scheduling.model.jobs import Owner, Past, Run, Task, kind_of
+from trainmaster.scheduling.model.jobs import Owner, Past, Run, Task, kind_of, owner_of
 from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
 from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.model.space import Grant, Site
@@ -57,8 +58,7 @@ def test_counting_nodes_gives_the_starts_of_the_cycle(policy: str, seed: int, gp
     rng = Random(seed)
     snapshot = whole_nodes(rng, gpus, (2.0, 5.0, 8.0, 13.0) if policy == "easy" else (None, 2.0, 5.0))
     lives = {id: rng.choice([1.0, 2.0, 3.5, rng.random() * 9]) for id in (*snapshot.waiting, *snapshot.running)}
-    assert counted.counts(snapshot, POLICIES[policy])
-    told = counted.Counted(snapshot, POLICIES[policy]).starts(lives, snapshot.waiting)
+    told = Counted(snapshot, POLICIES[policy]).starts(lives, snapshot.waiting)
     assert told == forward.starts(snapshot, POLICIES[policy], lives, snapshot.waiting)
     now = {placed.job for placed in cycle(snapshot, POLICIES[policy]).placements}
     assert {id for id, at_s in told.items() if at_s == snapshot.now_s} >= now
@@ -156,3 +156,16 @@ def test_an_estimate_says_whether_it_is_from_few_jobs(ended: int, few: bool) -> 
         "low90": 0.0, "low50": 1.0, "p50": 2.0, "high50": 3.0, "high90": None, "jobs": ended, "few": few,
     }  # fmt: skip
     assert waits_view(None, known) is None
+
+
+def test_a_victim_of_a_forecast_is_protected_for_longer_and_stopped_when_it_no_longer_is() -> None:
+    """The second short job was said to start when the long one ends: in a day, in place of ten minutes."""
+    rules = Cluster()
+    site = Site("n0", Cell(("a",), (1,), (), WHOLE), (0,))
+    asked = ask_of(1, Shape(gpus=1))
+    long = Task(0, "long", kind_of(asked, owner_of(rules, ("p", "x", "training"), 0)), 0.0)
+    short = kind_of(asked, owner_of(rules, ("p", "x", "interactive"), 0))
+    waiting = {id: Task(seq, id, short, 9_000.0, not_before_s) for seq, id, not_before_s in ((1, "s1", 0.0), (2, "s2", 10_100.0))}
+    snapshot = Snapshot(10_000.0, (site,), waiting, {"long": Run(long, Grant(asked, (0,), ((0,),)), 0.0)}, rules=rules)
+    told = forward.starts(snapshot, POLICIES["fair-share"], {"long": 90_000.0, "s1": 10.0, "s2": 10.0}, ["s1", "s2"])
+    assert told == {"s1": 10_000.0, "s2": 10_010.0 + 2 * rules.min_run_s}

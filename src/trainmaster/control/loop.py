@@ -12,7 +12,7 @@ from trainmaster.control import clock_steps, decide, observe
 from trainmaster.control.clock_steps import Steps
 from trainmaster.control.disk_watch import DiskWatch
 from trainmaster.control.effect_runner import EffectRunner
-from trainmaster.control.observe import BEAT_S, EngineWatch
+from trainmaster.control.observe import EngineWatch
 from trainmaster.control.world import Batch, World
 from trainmaster.errors import DiskFullError, OperationError
 from trainmaster.lifecycle.effects import Clear, DeleteCheckpoint, Effect, Launch, Stop
@@ -24,6 +24,7 @@ from trainmaster.model.job import Job, Outcome
 from trainmaster.ports.clock import Clock, Waker
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import EventStore, Inbox
+from trainmaster.scheduling.moments import BEAT_S
 from trainmaster.wire.failpoint import passing
 
 _STOPPABLE = (Phase.RUNNING, Phase.LOST, Phase.ABSENT)  # phases in which a stop may still be needed

@@ -15,8 +15,8 @@ from trainmaster.model.lineage import Lineage
 from trainmaster.model.nodes import Node, NodeState
 from trainmaster.ports.engine import Observation, Phase
 from trainmaster.ports.store import InboxRow
+from trainmaster.scheduling.moments import BEAT_S
 
-BEAT_S = 1.0  # interval for observing agents and repeating pending effects
 LOST_GRACE_S = 60.0  # time for an engine to end an agent that it still sees on a node declared lost
 _PASSED_OVER = "reports passed over"
 _WORD_MAX = 500  # characters

@@ -18,10 +18,10 @@ from trainmaster.scheduling.model.jobs import Past, Run, Task
 from trainmaster.scheduling.model.request import width_of
 from trainmaster.scheduling.model.snapshot import DEFAULT, Plan
 from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.moments import beat_s, moments_of, policies
 from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.simulator.attempt_replay import AttemptReplay, attempt_replays
 from trainmaster.simulator.forecast_scores import ForecastScorer
-from trainmaster.simulator.moments import beat_s, moments_of, policies
 from trainmaster.simulator.sampling import Sampler
 from trainmaster.simulator.scheduler import Scheduler
 from trainmaster.simulator.trace import Arrival, Trace

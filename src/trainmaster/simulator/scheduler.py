@@ -5,7 +5,6 @@ from heapq import heappush
 from math import floor
 
 from trainmaster.control.decide import DEPTH_MAX
-from trainmaster.control.observe import BEAT_S
 from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.cycle import cycle, kept
 from trainmaster.scheduling.model.jobs import Past, Run, Task
@@ -13,6 +12,7 @@ from trainmaster.scheduling.model.request import service_of
 from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.model.space import Grant, Site
 from trainmaster.scheduling.model.usage import Account, Member, charged
+from trainmaster.scheduling.moments import BEAT_S
 from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.scheduling.prediction.predictor import foresee
 from trainmaster.scheduling.state.cluster import ClusterState

@@ -13,7 +13,6 @@ from math import exp, inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainmaster.scheduling.explanation import forward
-from trainmaster.scheduling.explanation.counted import Counted, counts
 from trainmaster.scheduling.explanation.standing import ordered
 from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.policies.policy import Policy
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 AHEAD_MAX = 400  # so many in front of the queue are played forward; who stands further back has no forecast
 SAMPLES, SAMPLES_MIN = 50, 10
 TELLING = 10  # fewer finished jobs, or fewer estimates, say little
-_DECISIONS_MAX = 3_000  # in one forecast where each is a whole cycle: of a long queue there are fewer samples
+_DECISIONS_MAX = 3_000  # in one forecast: of a long queue there are fewer samples
 _DRAWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of the draws
 _TRUE = (0.03, 0.25, 0.5, 0.75, 0.935)  # which quantiles of the truth they are to become
 _OFFSET_S = 600.0  # errors are factors of long waits and seconds of short ones
@@ -103,9 +102,6 @@ def _played(snapshot: Snapshot, policy: Policy, drawn: dict[str, list[float]], t
     """The starts in each sample."""
     if not told:
         return []
-    if counts(snapshot, policy):
-        numbers = Counted(snapshot, policy)
-        return [numbers.starts({id: times[k] for id, times in drawn.items()}, told) for k in range(SAMPLES)]
     samples = max(SAMPLES_MIN, min(SAMPLES, _DECISIONS_MAX // len(drawn)))
     lives = ({id: times[k] for id, times in drawn.items()} for k in range(samples))
     return [forward.starts(snapshot, policy, one, told) for one in lives]

@@ -1,10 +1,9 @@
 """The queue played forward: the very same `cycle`, over run times that were drawn, tells when each job would start.
 
-Nothing arrives meanwhile; nodes stay as they are. Where jobs take whole nodes and the order is that of arrival, counting nodes
-gives the same times at a fraction of the cost (`counted.py`): a law holds the two equal.
+Nothing arrives meanwhile; nodes stay as they are.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 
 from trainmaster.model.cluster import Cluster
@@ -14,6 +13,7 @@ from trainmaster.scheduling.model.request import service_of
 from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.model.space import Grant
 from trainmaster.scheduling.model.usage import Account, Accounts, Member, charged
+from trainmaster.scheduling.moments import beat_s, moments_of
 from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.scheduling.state.cluster import ClusterState
 
@@ -53,6 +53,7 @@ class _World:
         self.now_s = snapshot.now_s
         self.left_s = {id: lives[id] for id in (*self.waiting, *self.running)}
         self.ends = [(self.now_s + self.left_s[id], run.task.seq, id, run.placed_s) for id, run in self.running.items()]
+        self.ends += [moment for run in self.running.values() for moment in self._moments_of(run)]
         heapify(self.ends)
         self.state: ClusterState | None = None
 
@@ -84,8 +85,9 @@ class _World:
         """To the next moment at which something may change; False when there is none."""
         due = [self.ends[0][0]] if self.ends else []
         due += [turn_s for task in self.waiting.values() for turn_s in task.turns_s if turn_s > self.now_s]
-        if self.policy.beat_s is not None and self.ends:
-            due.append(self.now_s + self.policy.beat_s)
+        every_s = beat_s(self.policy)
+        if every_s is not None and self.ends:
+            due.append(self.now_s + every_s)
         if not due:
             return False
         self.now_s = max(self.now_s, min(due))
@@ -102,7 +104,14 @@ class _World:
         run = self.running[id] = Run(task, grant, self.now_s)
         if self.state is not None:
             self.state.start(run)
+        for moment in self._moments_of(run):
+            heappush(self.ends, moment)
         heappush(self.ends, (self.now_s + self.left_s[id], task.seq, id, self.now_s))
+
+    def _moments_of(self, run: Run) -> Iterator[tuple[float, int, str, float]]:
+        """When time alone changes a decision: in the list of ends, as that of no job."""
+        later = (at_s for at_s in moments_of(run, self.policy, self.snapshot.rules) if at_s > self.now_s)
+        return ((at_s, -1, "", at_s) for at_s in later)
 
     def _leave(self, id: str, run: Run) -> None:
         del self.running[id]
@@ -116,9 +125,9 @@ class _World:
         run = self.running[id]
         self._leave(id, run)
         self.left_s[id] = max(0.0, self.left_s[id] - (self.now_s - max(run.placed_s, self.snapshot.now_s)))
-        task = self.waiting[id] = run.at(self.now_s)._replace(
-            since_s=run.again_since_s(self.now_s), running=False, keeps=shrunk
-        )
+        task = run.at(self.now_s)._replace(since_s=run.again_since_s(self.now_s), running=False, keeps=shrunk)
+        task = task._replace(shrinks=task.shrinks + 1) if shrunk else task._replace(evictions=task.evictions + 1)
+        self.waiting[id] = task
         if shrunk:
             self.promised[id] = run.least
         if self.state is not None:

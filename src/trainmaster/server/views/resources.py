@@ -260,7 +260,7 @@ def last_step(job: Job, points: Points) -> int | None:
     began_s = (job.attempt.started_s if job.attempt is not None else None) or 0.0
     told = [point for name, point in points.items() if not job.counts_apart(name) and not name.startswith(SYSTEM)]
     if job.attempt is not None and job.attempt.started_s is not None and job.attempt.restored is None:
-        told = [point for point in told if point[2] >= began_s]  # it was given no checkpoint: steps before it are none of its own
+        told = [point for point in told if point[2] >= began_s]  # it was given no checkpoint: earlier steps are not its own
     furthest = max(((bool(step), time_s >= began_s, step) for step, _, time_s in told if step is not None), default=None)
     if furthest is not None:
         return furthest[2]

@@ -1,16 +1,17 @@
 """When a decision may differ though nothing has happened: a running job's protection or its time slice is over.
 
-The live loop decides every second. A replay decides at these moments, at the policy's beat, and when a job arrives, ends or
-has waited for its back-off.
+The live loop decides every second. A replay and a forecast decide at these moments, at the policy's beat, and when a job
+arrives, ends or has waited for its back-off.
 """
 
 from collections.abc import Iterator
 
-from trainmaster.control.observe import BEAT_S
 from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.model.jobs import DOUBLINGS_MAX, Run
 from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.scheduling.preemption.victims import MIN_RUN_S, Overtaking
+
+BEAT_S = 1.0  # the live loop decides this often
 
 
 def beat_s(policy: Policy) -> float | None:

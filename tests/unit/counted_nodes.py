@@ -1,17 +1,13 @@
-"""Decisions by counting nodes, where all are alike and whole ones are asked for: what the cycle would decide, at a fraction of
-its cost. A law holds them equal: the queue played forward gives the same starts as `forward.starts`. What that does not hold
-for is not counted.
-"""
+"""When jobs start on equal nodes, whole ones, under `fifo` or `easy`: by counting nodes. An oracle for `forward.starts`."""
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from trainmaster.scheduling.model.cells import FOREVER, Cell, steps
+from trainmaster.scheduling.model.cells import FOREVER
 from trainmaster.scheduling.model.jobs import Kind, Task
-from trainmaster.scheduling.model.request import ANYWHERE, Ask
-from trainmaster.scheduling.model.snapshot import DEFAULT, Snapshot
+from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.policies.fifo import FIRST_COME
 from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.scheduling.state.order import Key, waited_long
@@ -123,33 +119,3 @@ def _earliest(free: int, nodes: int, ends: list[End], now_s: float) -> tuple[flo
         if at_s is None and free >= nodes:
             at_s = max(end_s, now_s)
     return None if at_s is None else (at_s, free - nodes)
-
-
-def counts(snapshot: Snapshot, policy: Policy) -> bool:
-    """Whether counting nodes is enough: all alike, open and given away whole, in the order of arrival, EASY at most."""
-    if policy.parts or policy.order is not FIRST_COME or policy.preempt is not None or policy.depth(snapshot) > 1:
-        return False
-    if snapshot.promised or snapshot.rules != DEFAULT or not snapshot.sites:
-        return False
-    tasks, runs, sites, room = snapshot.waiting.values(), snapshot.running.values(), snapshot.sites, policy.depth(snapshot) > 0
-    cell = sites[0].cell
-    kinds = {task.kind for task in tasks}
-    if not all(is_counted(kind, cell) for kind in kinds) or not all(_is_whole(run.grant.ask, cell) for run in runs):
-        return False
-    if cell.closes_s != FOREVER or not all(site.open and (site.cell is cell or site.cell == cell) for site in sites):
-        return False
-    if any(task.not_before_s > snapshot.now_s for task in tasks) or any(min(run.grant.nodes) < 0 for run in runs):
-        return False
-    # Who says no time is predicted, where room is kept; who has more than its least may give that back.
-    unsaid = room and any(task.estimate_s is None for task in (*tasks, *(run.task for run in runs)))
-    return not unsaid and not any(run.surplus > 0 for run in runs)
-
-
-def is_counted(kind: Kind, cell: Cell) -> bool:
-    """Whether a job of this kind takes nodes whole where all are in `cell`, and it is all the same to it which and when."""
-    return kind.wish == ANYWHERE and kind.choices is None and _is_whole(kind.ask, cell)
-
-
-def _is_whole(ask: Ask, cell: Cell) -> bool:
-    """Whether each member takes a node of which nothing is left that anybody could ask for."""
-    return ask.lead is None and ask.within is None and ask.each.cpus == cell.cpus > 0 and bool(steps(cell, ask.each))
