@@ -56,7 +56,7 @@ class Stage:
         """`view`: what the policy's order reads."""
         self.snapshot, self.state, self.view = snapshot, state, view
         self.stopped: set[str] = set()  # already victims
-        self.vain: set[Hashable] = set()  # requests for which all candidates together are not enough
+        self._vain: dict[Hashable, int] = {}  # how many candidates together are not enough, by whom they were tried for
         self.groups: dict[Hashable, list[Run]] = {}  # candidates that several jobs share
         self._behind: _Behind | None = None
         self._relief: dict[Hashable, Mask | None] = {}  # what fits without a group; None: worked out on demand
@@ -65,6 +65,19 @@ class Stage:
         """Record victims."""
         self.stopped.update(run.task.id for run in runs)
         self.groups, self._behind, self._relief = {}, None, {}
+        self._vain.clear()
+
+    def not_enough(self, task: Task, ask: Ask, count: int, shrinking: bool = False) -> None:
+        """The first `count` candidates do not make room for a job: nor for one like it, as less is free then."""
+        self._vain[self._alike(task, ask, shrinking)] = count
+
+    def enough(self, task: Task, ask: Ask, count: int, shrinking: bool = False) -> bool:
+        """Whether the first `count` candidates may make room for a job. False is certain."""
+        return count > self._vain.get(self._alike(task, ask, shrinking), 0)
+
+    def _alike(self, task: Task, ask: Ask, shrinking: bool) -> Hashable:
+        kind = task.kind
+        return ask, shrinking, kind.tier, kind.work, kind.project, kind.member, self.state.space.until_s
 
     def relieves(self, group: Hashable, request: int) -> bool:
         """Whether a request may fit once all jobs of a group are gone."""
@@ -87,7 +100,8 @@ class Stage:
 
     def _find_behind(self, may: "May", order: Ranking) -> "_Behind":
         queue, live, now_s, space = self.state.queue, self.state.running, self.snapshot.now_s, self.state.space
-        waits, rows = waiting([line[0][2] for line in queue.all], queue.rows.array), live.rows.array
+        tasks = [line[0][2] for line in queue.all]
+        waits, rows = waiting(tasks, queue.rows.array), live.rows.array
         stood = rows[:, PLACED_S] - rows[:, SINCE_S] >= rows[:, WAIT_MAX_S]
         able = may(now_s - rows[:, PLACED_S], stood) & self._unprotected(rows)
         if self.stopped:
@@ -104,7 +118,8 @@ class Stage:
         self.groups[_ALL] = [live.all[at] for at in last_first]
         free = sum(space.cells.left[number][0] * len(nodes) for number, nodes in space.nodes.items())
         gpus = free + np.concatenate([[0.0], np.cumsum(rows[last_first, GPUS])])
-        return _Behind(counts.tolist(), gpus.tolist())
+        needs = np.array([task.kind.ask.gpu_milli for task in tasks])
+        return _Behind(counts.tolist(), ((counts > 0) & (gpus[counts] >= needs)).tolist())
 
     def _unprotected(self, rows: Floats) -> Mask:
         """Which running jobs are not protected: not stopping yet, of a preemptible class, placed long enough ago."""
@@ -178,10 +193,10 @@ def shrinkable(stage: Stage, task: Task) -> Sequence[Run]:
 
 
 class _Behind(NamedTuple):
-    """`counts`: by the row of a waiting job, how many running jobs are behind it. `gpus`: thousandths free without so many."""
+    """By the row of a waiting job: how many running jobs are behind it, and whether there are enough GPUs without them."""
 
     counts: Sequence[int]
-    gpus: Sequence[float]
+    relieved: Sequence[bool]
 
 
 _ALL = "behind"
@@ -212,8 +227,9 @@ class Overtaking(NamedTuple):
     def may_help(self, stage: Stage, task: Task, line: Line) -> bool:
         """As in `Preempt`."""
         behind = stage.behind(self.may, self.order)
-        count = behind.counts[line.at]
-        return count > 0 and behind.gpus[count] >= task.kind.ask.gpu_milli and stage.relieves(_ALL, line.request)
+        if not behind.relieved[line.at] or not stage.relieves(_ALL, line.request):
+            return False
+        return stage.enough(task, task.kind.ask, behind.counts[line.at])
 
     def candidates(self, stage: Stage, task: Task) -> Sequence[Run]:
         """As in `Preempt`."""
@@ -237,7 +253,9 @@ class ByRight:
     def may_help(self, stage: Stage, task: Task, line: Line) -> bool:
         """As in `Preempt`."""
         group = self._group(stage, task)
-        return group is not None and bool(self._of(stage, task, group)) and stage.relieves(group, line.request)
+        if group is None or not (count := len(self._of(stage, task, group))):
+            return False
+        return stage.relieves(group, line.request) and stage.enough(task, task.kind.ask, count)
 
     def candidates(self, stage: Stage, task: Task) -> Sequence[Run]:
         """As in `Preempt`."""

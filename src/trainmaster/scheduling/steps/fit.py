@@ -1,6 +1,6 @@
 """Which jobs are worth trying: those whose request may still fit as the decision goes on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -26,7 +26,8 @@ class Fitting:
         self._mask: Mask | None = None  # by request
         self._lines: list[bool] | None = None
         self._missed = 0
-        self.all_may = False  # windows, handovers or elastic jobs: a job may wait for reasons of its own, so try each
+        self.all_may = False  # windows or elastic jobs: a job may wait for reasons of its own, so try each
+        self.settled: Collection[str] = ()  # jobs with promised nodes: those behind them in their lines have their turns
         self.lost: set[Ask] = set()  # requests that were tried and do not fit
         self.held_off: dict[Ask, float] = {}  # requests that fit only before a reservation begins: when
 
@@ -34,8 +35,8 @@ class Fitting:
         """Whether to try a job: it may get a reservation, it may still start, or it waits for reasons of its own."""
         if not self._reserved.full or self.all_may or task.not_before_s > self._snapshot.now_s:
             return True
-        if not line.plain:
-            return True  # it accepts other requests, too
+        if not line.plain or task.id in self.settled:
+            return True  # it accepts other requests, too; or it has its nodes
         if self._missed >= _AGAIN:
             self._look()
         if self._lines is not None and not self._lines[line.at]:

@@ -33,11 +33,12 @@ def _take_back(decision: Decision, task: Task, ask: Ask, candidates: Sequence[Ru
     if not candidates:
         return False
     state, stage, promises, kind = decision.state, decision.stage, decision.promises, task.kind
-    whole = not candidates[0].shrinking
-    vain = (ask, whole, kind.tier, kind.work, kind.project, kind.member, len(candidates), state.space.until_s)
-    chosen = victims(state.space, task, ask, candidates, state.tally) if vain not in stage.vain else None
+    count, shrinking = len(candidates), candidates[0].shrinking
+    if not stage.enough(task, ask, count, shrinking):
+        return False
+    chosen = victims(state.space, task, ask, candidates, state.tally)
     if chosen is None:
-        stage.vain.add(vain)  # nor for jobs behind it: less is free then
+        stage.not_enough(task, ask, count, shrinking)
         return False
     decision.outlook.moved()
     promises.let_go(chosen)

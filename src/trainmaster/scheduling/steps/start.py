@@ -20,7 +20,8 @@ def keep_promises(decision: Decision) -> None:
         decision.draft.placements.append(Placement(task.id, grant))
     for task in promises.settled.values():
         _charge(decision, task)
-    decision.fitting.all_may = bool(promises.settled or decision.state.running.wide) or decision.state.space.closing
+    decision.fitting.settled = promises.settled
+    decision.fitting.all_may = bool(decision.state.running.wide) or decision.state.space.closing
 
 
 def start(decision: Decision, task: Task, chosen: list[int], end_s: float, stopped: Sequence[Run] = ()) -> None:
