@@ -1,7 +1,9 @@
 """All laws of decisions together, after each decision of histories of 200 events: trees of projects three deep, guarantees, lending,
-classes, closed nodes, parts of GPUs, jobs without GPUs, gangs with roles, elastic jobs, choices, time limits and predictions.
+classes, closed nodes, maintenance windows, racks, parts of GPUs, jobs without GPUs, gangs with roles, elastic jobs, choices, time
+limits and predictions.
 """
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -9,13 +11,16 @@ from effort import examples
 from hypothesis import Phase, given, settings
 from test_choices_laws import leaving
 from test_decision_laws import assert_claimed, assert_unprotected
+from test_places_laws import Placed, in_one, wishing
 from test_scheduling_laws import assert_same, occupied, seeds, started
 from test_sharing_laws import Shared, amount, holds
 from test_shrinking_laws import elastic
+from test_staying_laws import at, windows
 
-from trainmaster.model.cluster import Cluster, Project, Quota
+from trainmaster.model.cluster import Cluster, Pool, Project, Quota
+from trainmaster.scheduling.admission.windows import need_of
 from trainmaster.scheduling.cycle import cycle
-from trainmaster.scheduling.model.jobs import Owner, Task, kind_of
+from trainmaster.scheduling.model.jobs import Owner, Task, alone, kind_of
 from trainmaster.scheduling.model.request import WHOLE, Shape, ask_of
 from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.model.space import Site
@@ -28,11 +33,27 @@ OWNED = [*TREE, "free"]  # and one of which the rules say nothing
 
 
 class Deep(Shared):
-    """Projects three deep, on nodes that are closed and opened again."""
+    """Projects three deep, on nodes in racks that are closed and opened again, by hand and for maintenance."""
+
+    somewhere = Placed.somewhere
 
     def __init__(self, rng: Random, policy: Policy, closes: bool) -> None:
         super().__init__(rng, policy)
         self.rules, self.closes, self.events = deep(rng), closes, 0
+        self.racks, self.leaves = rng.random() < 0.5, rng.random() < 0.5
+        if self.racks:
+            self.sites = tuple(map(self.somewhere, self.sites))  # type: ignore[arg-type]
+        if self.leaves:
+            pools = Pool("p", ("n0", "n2", "n4"), windows=windows(rng)), Pool("q", ("*",), windows=windows(rng))
+            self.rules = replace(self.rules, pools=pools)
+
+    def here(self) -> Snapshot:
+        sites = at(self.sites, self.rules, self.now_s) if self.leaves else self.sites
+        if sites != self.sites:
+            self.sites = sites
+            for id in [id for id, run in self.running.items() if not run.stopping and self.rng.random() < 0.5]:
+                self.end(id)
+        return super().here()
 
     def step(self) -> Snapshot:
         before = self.seq + len(self.running) + len(self.waiting)
@@ -56,6 +77,9 @@ class Deep(Shared):
             elif change < 0.3:
                 kind = elastic(rng, kind)
             task = task._replace(kind=kind_of(kind.choices or kind.ask, owner, kind.limit_s))
+            if self.racks and kind.choices is None and rng.random() < 0.5:
+                placed = wishing(rng, task)
+                task = placed._replace(kind=kind_of(placed.kind.ask, owner, kind.limit_s, wish=placed.kind.wish))
         super().queue(task)
 
     def act(self, plan: Plan) -> None:
@@ -95,6 +119,7 @@ def test_no_decision_of_a_history_breaks_a_law(name: str, seed: int) -> None:
         plan = cycle(seen, history.policy, history.kept(seen))
         if rng.random() < 0.1:
             assert_same(plan, cycle(seen, history.policy), seen)
+        assert_placed(plan, seen)
         assert_victims(plan, seen, history.policy, needed=rng.random() < 0.3)
         if rng.random() < 0.2:
             assert_owed_start(plan, seen, history.policy)
@@ -114,22 +139,36 @@ def assert_held(history: Deep) -> None:
             assert sum(amount(history.sites, run, resource) for run in mine) <= quota.limit * WHOLE
 
 
+def assert_placed(plan: Plan, seen: Snapshot) -> None:
+    """A gang starts whole, in one domain if it must, on nodes that stay until it ends."""
+    grants = {one.job: one.grant for one in plan.placements} | {one.job: one.grant for one in plan.handovers}
+    for id, grant in grants.items():
+        task = seen.waiting[id]
+        if id in seen.promised or task.kind.choices is not None:
+            continue
+        assert len(set(grant.nodes)) == task.kind.ask.nodes
+        assert task.kind.ask.within is None or in_one(seen, grant.nodes, task.kind.ask.within)
+        until_s = seen.now_s + need_of(task.kind, task.estimate_s, seen.rules).least_s
+        assert all(seen.sites[node].open and seen.sites[node].cell.closes_s >= until_s for node in grant.nodes)
+
+
 def assert_victims(plan: Plan, seen: Snapshot, policy: Policy, needed: bool) -> None:
     """None is protected, and somebody has a claim on each. `needed`: without none of them the job would start."""
     named = set[str]()
-    for at, handover in enumerate(plan.handovers):
+    for turn, handover in enumerate(plan.handovers):
         victims = [seen.running[id] for id in handover.victims if id not in {*handover.shrunk, *named}]
         named |= set(handover.victims)
         for run in (one for one in victims if not one.stopping):
             assert_unprotected(run, seen)
             if policy.shares:
                 assert_claimed(run, seen.waiting[handover.job].kind, seen)
-        if needed and not (at or plan.placements or seen.promised or handover.shrunk):
+        if needed and not (turn or plan.placements or seen.promised or handover.shrunk):
             for spared in victims:
                 gone = {run.task.id for run in victims} - {spared.task.id}
                 left = {id: run for id, run in seen.running.items() if id not in gone}
-                alone = {handover.job: seen.waiting[handover.job]}
-                without = cycle(seen._replace(waiting=alone, running=left), policy)
+                task = seen.waiting[handover.job]
+                mine = {task.id: task._replace(kind=alone(task.kind, handover.grant.ask))}
+                without = cycle(seen._replace(waiting=mine, running=left), policy)
                 assert not without.placements, f"{spared.task.id} was not needed"
 
 
@@ -139,8 +178,8 @@ def assert_owed_start(plan: Plan, seen: Snapshot, policy: Policy) -> None:
         return  # what is on its way to others, or kept for them, is not its
     for id, task in list(seen.waiting.items())[:8]:
         if task.not_before_s <= seen.now_s and not task.kind.choices:
-            alone = cycle(seen._replace(waiting={id: task}), policy)
-            assert not started(alone), f"{id} would start were it alone"
+            by_itself = cycle(seen._replace(waiting={id: task}), policy)
+            assert not started(by_itself), f"{id} would start were it alone"
 
 
 def test_the_owner_of_a_quota_gets_it_back_within_one_decision() -> None:
