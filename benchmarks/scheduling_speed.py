@@ -84,8 +84,8 @@ class World:
         if self.state is not None:
             self.state.arrive(task)
 
-    def snapshot(self, depth: int) -> Snapshot:
-        return Snapshot(self.now_s, self.sites, self.waiting, self.running, 0, rules=RULES, depth=depth)
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.now_s, self.sites, self.waiting, self.running, 0, rules=RULES)
 
     def act(self, plan: Plan) -> None:
         for placement in plan.placements:
@@ -102,9 +102,9 @@ class World:
         self.arrive(self._task(requests(self.distinct, self.rng)))
 
 
-def timed(world: World, depth: int) -> tuple[float, Plan]:
+def timed(world: World) -> tuple[float, Plan]:
     """One decision."""
-    snapshot = world.snapshot(depth)
+    snapshot = world.snapshot()
     world.state = kept(world.state, snapshot, FAIR)
     assert world.state is not None
     world.state.settle()  # of the decision before, where that was not carried out
@@ -116,24 +116,24 @@ def timed(world: World, depth: int) -> tuple[float, Plan]:
 def cold(nodes: int, pending: int, n: int, distinct: bool = False) -> list[float]:
     """Decisions about the whole queue, none of which is carried out."""
     world = World(nodes, pending, distinct)
-    timed(world, 1)
-    return [timed(world, 1)[0] for _ in range(n)]
+    timed(world)
+    return [timed(world)[0] for _ in range(n)]
 
 
 def incremental(nodes: int, pending: int, n: int) -> tuple[list[float], list[float]]:
-    """One arrival, one end, then the cycle, with 32 reservations; and the same when a gang arrives that can never start."""
+    """One arrival, one end, then the cycle; and the same when a gang arrives that can never start."""
     world = World(nodes, pending)
-    world.act(timed(world, 32)[1])
+    world.act(timed(world)[1])
     found, never = [], []
     for _ in range(n + 3):
         world.step()
-        seconds, plan = timed(world, 32)
+        seconds, plan = timed(world)
         world.act(plan)
         found.append(seconds)
     for i in range(n):
         task = world._task(ask_of(nodes + 1, Shape(8, 0, ("gpu",), 100 + i)))
         world.arrive(task)
-        seconds, plan = timed(world, 32)
+        seconds, plan = timed(world)
         assert plan.reason(task, world.now_s).kind == "impossible"
         world.act(plan)
         never.append(seconds)
@@ -156,9 +156,9 @@ def making_way(n: int) -> list[float]:
                 )
         gang = world._task(ask_of(500, Shape(8, 0, ("gpu",), 1000)))
         kind = kind_of(gang.kind.ask, Owner("p9", "m0", "production", 0, 3000))
-        timed(world, 1)
+        timed(world)
         world.arrive(gang._replace(kind=kind))
-        seconds, plan = timed(world, 1)
+        seconds, plan = timed(world)
         assert len(plan.handovers) == 1
         assert len(plan.handovers[0].victims) == 2000
         found.append(seconds)
@@ -227,7 +227,7 @@ def main() -> None:
             rows.append([what, common.ms(common.median(samples)), common.ms(max(samples))])
             goals.append((what, common.median(samples), limits_ms[distinct] / 1000))
     found, never = incremental(*sizes[0][:2], options.n * 3)
-    rows.append(["one arrival, one end, 32 reservations", common.ms(common.median(found)), common.ms(max(found))])
+    rows.append(["one arrival, one end", common.ms(common.median(found)), common.ms(max(found))])
     rows.append(["a gang that can never start", common.ms(common.median(never)), common.ms(max(never))])
     victims = making_way(max(1, options.n // 6))
     rows.append(["500 nodes from 4,000 that run", common.ms(common.median(victims)), common.ms(max(victims))])

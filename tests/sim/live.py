@@ -18,7 +18,6 @@ from waiting import deadline
 from workloads import NAME, Planned, Workload
 
 from trainmaster.blobs.fs import FsBlobs
-from trainmaster.control.decide import DEPTH_MAX
 from trainmaster.control.effect_runner import EffectRunner
 from trainmaster.control.loop import ControlLoop, Recorder
 from trainmaster.control.workers import Inline
@@ -95,7 +94,6 @@ class Live:
         self.engine.placed_s, self.engine.clock = self.placed_s, self.clock
         runner = EffectRunner(self.engine, FsBlobs(self.home.blobs), str, Inline())
         self.loop = ControlLoop(Recorder(self.events, lambda: None), self.inbox, runner, self.clock, Random(0))
-        self.loop.planner.depth = DEPTH_MAX  # as of a server that has been up for a while: no decision here is slow
         self.loop.load()
         self.inbox.accept([NewRow("rules", ConfigureCluster(self.work.rules, "ann"), BEGIN_S)])
         self._settle(frozenset())

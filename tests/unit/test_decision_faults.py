@@ -38,7 +38,7 @@ def test_who_may_never_start_is_told_so_though_another_like_it_does_not_fit_now(
     running = {"busy": Run(Task(0, "busy", busy, 0.0), Grant(ask, (0,), ((0,),)), 0.0)}
     first = Task(1, "first", kind_of(ask, Owner("other", "y", "training", 0, 0)), 0.0)
     barred = Task(2, "barred", kind_of(ask, Owner("none", "z", "trial", -1000, -1000)), 1.0)
-    snapshot = Snapshot(NOW_S, gpu_nodes(1, 1), {"first": first, "barred": barred}, running, rules=rules, depth=32)
+    snapshot = Snapshot(NOW_S, gpu_nodes(1, 1), {"first": first, "barred": barred}, running, rules=rules)
     plan = cycle(snapshot, POLICIES["fair-share"])
     assert plan.reason(barred, NOW_S).text == "asks for 1 GPU; project none may hold 0 GPUs"
     assert [one.job for one in plan.reservations] == ["first"]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.control.decide import DEPTH_MAX
 from trainmaster.model.cluster import DAY_S, URGENT, Cluster, Project, Quota
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.model.jobs import Kind, Owner, Run, Task, kind_of
@@ -36,7 +35,7 @@ def decided(
     """On two GPUs. The first of `waiting` has waited since 0, the others have just come."""
     tasks = {f"w{at}": Task(10 + at, f"w{at}", one, now_s if at else 0.0) for at, one in enumerate(waiting)}
     runs_by_id = {one.task.id: one for one in running}
-    return cycle(Snapshot(now_s, gpu_nodes(1, 2), tasks, runs_by_id, rules=rules, depth=DEPTH_MAX), POLICIES[policy])
+    return cycle(Snapshot(now_s, gpu_nodes(1, 2), tasks, runs_by_id, rules=rules), POLICIES[policy])
 
 
 def started(plan: Plan) -> list[str]:
@@ -100,9 +99,9 @@ def test_nobody_stops_production() -> None:
 
 
 def test_who_reserves_and_who_preempts() -> None:
-    snapshot = Snapshot(NOW_S, (), {f"w{at}": Task(at, f"w{at}", kind(), 0.0) for at in range(50)}, {}, depth=DEPTH_MAX)
+    snapshot = Snapshot(NOW_S, (), {f"w{at}": Task(at, f"w{at}", kind(), 0.0) for at in range(50)}, {})
     depths = {name: POLICIES[name].depth(snapshot) for name in LIVE}
     assert {name: depth for name, depth in depths.items() if depth} == {
-        "fair-share": 32, "multifactor": 32, "easy": 1, "predicted": 1, "conservative": 50,
+        "fair-share": 1, "multifactor": 1, "easy": 1, "predicted": 1, "conservative": 50,
     }  # fmt: skip
     assert {name for name in LIVE if POLICIES[name].preempt is not None} == {"fair-share", "multifactor", "learned", "least-attained"}

@@ -56,17 +56,6 @@ def test_an_elastic_job_gives_back_as_soon_as_it_may() -> None:
     assert [replay.run()[id].started_s for id in ("wide", "small")] == [0, 300]
 
 
-def test_there_are_as_many_reservations_as_the_live_loop_makes() -> None:
-    """With one, the third job delays the second, which nobody keeps room for."""
-    jobs = [
-        job("runs", 0, 100, 2, limit_s=100.0),
-        job("first", 1, 100, 3, limit_s=100.0),
-        job("second", 2, 100, 4, limit_s=100.0),
-        job("third", 3, 500, 1, limit_s=500.0),
-    ]
-    assert played(jobs)["second"].started_s == 200
-
-
 def test_when_a_job_runs_for_longer_than_expected_others_fit_before_the_reservation() -> None:
     """An hour is expected, and twice that counted on; then twice as long again."""
     jobs = [job("runs", 0, LONG_S, 1), job("first", 1, 100, 2), job("small", 2, 10, 1, limit_s=7198.5)]

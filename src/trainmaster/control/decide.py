@@ -24,7 +24,6 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Attempt, Job, NodePhase, State, StopFor
 from trainmaster.model.nodes import Node
 from trainmaster.model.options.start_conditions import Dependency, StartConditions, When, waiting_text
-from trainmaster.ports.clock import Clock
 from trainmaster.recovery.restart_policy import verdict_of
 from trainmaster.scheduling.cycle import cycle, kept
 from trainmaster.scheduling.model.convert import allocation
@@ -33,7 +32,6 @@ from trainmaster.scheduling.model.words import given_up, length
 from trainmaster.scheduling.policies.known import chosen
 from trainmaster.scheduling.policies.policy import Policy
 
-PLAN_S, DEPTH_MAX = 0.05, 32  # target duration of a decision, and the most reservations it makes
 HEARD_WITHIN_S = 60.0  # a running agent that can reach the server reports within this time
 _ENDS = {When.OK: (State.SUCCEEDED,), When.ANY: (State.SUCCEEDED, State.FAILED, State.CANCELLED), When.FAILED: (State.FAILED,)}
 _VERBS = {State.SUCCEEDED: "has succeeded", State.FAILED: "has failed", State.CANCELLED: "was cancelled"}
@@ -187,31 +185,21 @@ def time_left_s(job: Job, now_s: float) -> float | None:
 
 @dataclass(slots=True)
 class Planner:
-    """Runs a scheduling cycle when its input may have changed, with as many reservations as there is time for."""
+    """Runs a scheduling cycle when its input may have changed."""
 
     choose: Callable[[Cluster], Policy] = chosen
-    depth: int = 1  # reservations that a decision makes
     queue_changed: bool = True
 
-    def plan(self, batch: Batch, clock: Clock) -> None:
+    def plan(self, batch: Batch) -> None:
         """Record a plan if jobs wait and anything has changed since the last one."""
         if batch.world.workload.waiting and (self.queue_changed or batch.events):
-            began_s = clock.now_s()
-            plan(batch, self.choose(batch.world.rules), self.depth)
-            self._adapt_depth(clock.now_s() - began_s)
+            plan(batch, self.choose(batch.world.rules))
         self.queue_changed = False
 
-    def _adapt_depth(self, seconds: float) -> None:
-        """Fit the number of reservations to the time available: halve it after a slow decision, add one after a fast one."""
-        if seconds > PLAN_S:
-            self.depth = max(1, self.depth // 2)
-        elif seconds < PLAN_S / 4:
-            self.depth = min(DEPTH_MAX, self.depth + 1)
 
-
-def plan(batch: Batch, policy: Policy, depth: int) -> None:
-    """Run one scheduling cycle with at most `depth` reservations, and record the changes."""
-    snapshot, load = batch.world.snapshot(batch.now_s, depth), batch.world.workload
+def plan(batch: Batch, policy: Policy) -> None:
+    """Run one scheduling cycle, and record the changes."""
+    snapshot, load = batch.world.snapshot(batch.now_s), batch.world.workload
     load.state = kept(load.state, snapshot, policy)
     decided = cycle(snapshot, policy, load.state)
     nodes = tuple(batch.world.nodes[name] for name in sorted(batch.world.nodes))

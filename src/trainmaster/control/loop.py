@@ -169,7 +169,7 @@ class ControlLoop:
             self.watch.probe, limit_s = True, None
         decide.clear_windows(batch)
         decide.settle_starts(batch)
-        self.planner.plan(batch, self.clock)
+        self.planner.plan(batch)
         if not self._commit(batch, cursor):
             return BEAT_S
         self.runner.forget_results()

@@ -4,7 +4,7 @@ A plan saw everything that was recorded before it in its tick. Its outcome is th
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainmaster.control.decide import MAKES_WAY, stop_of
 from trainmaster.control.world import Batch, World
@@ -77,8 +77,8 @@ class _Fold:
             self.world.forget_ended({row.job})
 
     def _decided(self, row: Recorded, planned: ev.Planned) -> frozenset[object]:
-        snapshot = self.world.snapshot(row.now_s, planned.depth)
-        plan = cycle(snapshot, self.choose(self.world.rules))
+        snapshot, policy = self.world.snapshot(row.now_s), self.choose(self.world.rules)
+        plan = cycle(snapshot, replace(policy, depth=lambda _: planned.depth))  # earlier versions reserved for more jobs
         waited = (one.job for one in self.pending if isinstance(one.event, ev.Waited))
         reasons = {("waits", id, _reason(plan, id, self.world, row.now_s)) for id in waited if id is not None}
         nodes = tuple(self.world.nodes[name] for name in sorted(self.world.nodes))

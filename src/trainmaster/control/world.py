@@ -201,13 +201,13 @@ class World:
         if now_s >= self.sites.hold_s:
             self.rebuild_sites(now_s)
 
-    def snapshot(self, now_s: float, depth: int = 1) -> Snapshot:
+    def snapshot(self, now_s: float) -> Snapshot:
         """The scheduler's view."""
         self.apply_windows(now_s)
         load = self.workload
         return Snapshot(
             now_s, self.sites.all, load.waiting, load.running, self.last_seq,
-            self.past.kept, self.rules, usage=self.usage, promised=load.promised, depth=depth,
+            self.past.kept, self.rules, usage=self.usage, promised=load.promised,
         )  # fmt: skip
 
 

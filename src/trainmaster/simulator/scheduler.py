@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from heapq import heappush
 from math import floor
 
-from trainmaster.control.decide import DEPTH_MAX
 from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.cycle import cycle, kept
 from trainmaster.scheduling.model.jobs import Past, Run, Task
@@ -34,10 +33,8 @@ class Scheduler:
     _state: ClusterState | None = None
 
     def snapshot(self, now_s: float, sites: tuple[Site, ...], rules: Cluster) -> Snapshot:
-        """What a decision is based on: one that has time for as many reservations as the live loop makes at most."""
-        return Snapshot(
-            now_s, sites, self.waiting, self.running, 0, self.over, rules, self.usage, self.promised, DEPTH_MAX
-        )
+        """What a decision is based on."""
+        return Snapshot(now_s, sites, self.waiting, self.running, 0, self.over, rules, self.usage, self.promised)
 
     def decide(self, snapshot: Snapshot, policy: Policy) -> Plan:
         """Run one cycle."""

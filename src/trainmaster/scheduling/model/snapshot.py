@@ -30,7 +30,6 @@ class Snapshot(NamedTuple):
     rules: Cluster = DEFAULT
     usage: Accounts = NOTHING  # of ended attempts
     promised: Mapping[str, Grant] = NOTHING
-    depth: int = 1  # reservations for which the loop had time lately
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from trainmaster.scheduling.model.request import service_of
 from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.model.usage import Holdings, Member
 from trainmaster.scheduling.placement.strategies import pack
-from trainmaster.scheduling.policies.policy import Policy, as_the_loop_can
+from trainmaster.scheduling.policies.policy import Policy, one_reservation
 from trainmaster.scheduling.preemption.victims import ByRight
 from trainmaster.scheduling.state.order import Key, Sharing
 
@@ -94,4 +94,4 @@ FAIR = Sharing(
     "The class, then the project and user with the least use for their share, then priority and submission.",
     owner, claim, rank, Shares.charge,
 )  # fmt: skip
-FAIR_SHARE = Policy("fair-share", FAIR, pack, as_the_loop_can, ByRight(), study=shares)
+FAIR_SHARE = Policy("fair-share", FAIR, pack, one_reservation, ByRight(), study=shares)

@@ -15,7 +15,7 @@ from trainmaster.scheduling.model.request import WHOLE, service_of
 from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.placement.strategies import pack
 from trainmaster.scheduling.policies.fair import Shares, shares
-from trainmaster.scheduling.policies.policy import Policy, as_the_loop_can
+from trainmaster.scheduling.policies.policy import Policy, one_reservation
 from trainmaster.scheduling.preemption.victims import ByRight
 from trainmaster.scheduling.state.order import Key, Sharing
 
@@ -115,4 +115,4 @@ def _unused(factors: Factors, kind: Kind) -> float:
 FACTORS = Sharing(
     "The sum of weighted factors: class, own priority, age, fair share, size; urgent jobs first.", owner, claim, rank, charge
 )
-MULTIFACTOR = Policy("multifactor", FACTORS, pack, as_the_loop_can, ByRight(), beat_s=600.0, study=weigh, terms=told)
+MULTIFACTOR = Policy("multifactor", FACTORS, pack, one_reservation, ByRight(), beat_s=600.0, study=weigh, terms=told)

@@ -80,11 +80,6 @@ def one_reservation(snapshot: Snapshot) -> int:
     return 1
 
 
-def as_the_loop_can(snapshot: Snapshot) -> int:
-    """As many reservations as there is time for."""
-    return snapshot.depth
-
-
 def one_for_everybody(snapshot: Snapshot) -> int:
     """Conservative: no job is delayed by a job behind it."""
     return len(snapshot.waiting)
