@@ -38,8 +38,8 @@ test: $(STAMPS)/dev $(STAMPS)/demo
 	$(BIN)/python -m pytest $(SPREAD) --durations 12
 
 nightly: $(STAMPS)/dev pins
-	TRAINMASTER_NIGHTLY=1 $(BIN)/python -m pytest $(SPREAD) tests/e2e
-	TRAINMASTER_NIGHTLY=1 TRAINMASTER_HISTORIES=2000 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/sim tests/unit tests/arch
+	TRAINMASTER_NIGHTLY=1 $(BIN)/python -m pytest --timeout=14400 $(SPREAD) tests/e2e
+	TRAINMASTER_NIGHTLY=1 TRAINMASTER_HISTORIES=2000 $(BIN)/python -m pytest --timeout=14400 -n 2 --dist loadgroup tests/sim tests/unit tests/arch
 
 test-extras: $(STAMPS)/extras
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/extras
