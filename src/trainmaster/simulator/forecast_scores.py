@@ -31,6 +31,11 @@ class Told(NamedTuple):
         return self.said.low90_s <= self.waited_s <= self.said.high90_s
 
     @property
+    def early(self) -> bool:
+        """Whether it started before the 90 % bound."""
+        return self.waited_s < self.said.low90_s
+
+    @property
     def width(self) -> float:
         """Width of the 90 % bound, relative to the actual wait."""
         return (self.said.high90_s - self.said.low90_s) / self.waited_s if self.waited_s else inf
@@ -70,7 +75,7 @@ def scored(told: Collection[Told], waited: int) -> Eta | None:
         len(told),
         fmean(one.said.low50_s <= one.waited_s <= one.said.high50_s for one in told),
         fmean(one.held for one in told),
-        fmean(one.waited_s < one.said.low90_s for one in told),
+        fmean(one.early for one in told),
         width if width < inf else None,
         median(one.off_s for one in told),
         fmean(one.off_s for one in told),
