@@ -49,7 +49,7 @@ def by_knowledge(told: Sequence[Told]) -> dict[str, list[Told]]:
 
 
 def team(seed: int) -> Trace:
-    """Some days of six people on 16 GPUs. Each has a few commands with run times of their own; every second one gives limits."""
+    """Some days of six people on 16 GPUs. Each has a few commands of usual run times; every second one gives limits."""
     rng, arrivals, at_s = Random(seed), [], 0.0
     for seq in range(TEAM_JOBS):
         at_s += rng.expovariate(1.0 / 2_000.0)

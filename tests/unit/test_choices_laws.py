@@ -112,7 +112,7 @@ def lives(name: str, seed: int) -> None:
             assert one.grant.ask.nodes == len(one.grant.nodes)
             assert ask.nodes <= len(set(one.grant.nodes)) == len(one.grant.nodes) <= max(most, ask.nodes), "a gang starts whole"
             if len(one.grant.nodes) > ask.nodes:
-                claims = {plan.reason(one, snapshot.now_s).kind for one in told}
+                claims = {plan.reason(one, snapshot.now_s).cause for one in told}
                 assert claims <= {"quota", "impossible"}, "a job that could have had it waits"
         if rng.random() < 0.1:
             continue  # it was not executed: the disk was full

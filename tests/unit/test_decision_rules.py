@@ -169,7 +169,7 @@ def test_a_class_that_is_never_stopped_borrows_nothing(policy: str) -> None:
     assert plan.reason(second, 1.0).text == f"waiting for quota: of project b 1 GPU is its own, and {never}"
     wide = Task(1, "b1", kind(2, owner=owner), 0.0)
     plan = cycle(Snapshot(1.0, (site("n0"),), {"b1": wide}, {}, rules=HALVES), POLICIES[policy])
-    assert plan.reason(wide, 1.0).kind == "impossible"
+    assert plan.reason(wide, 1.0).cause == "impossible"
     assert plan.reason(wide, 1.0).text == f"asks for 2 GPUs; of project b 1 GPU is its own, and {never}"
 
 

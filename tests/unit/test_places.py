@@ -13,8 +13,9 @@ from trainmaster.scheduling.model import words
 from trainmaster.scheduling.model.cells import Cell
 from trainmaster.scheduling.model.domains import unlabelled
 from trainmaster.scheduling.model.jobs import Past, Run, Task, kind_of
+from trainmaster.scheduling.model.reasons import Reason, Refusal
 from trainmaster.scheduling.model.request import Ask, Shape, Wish, ask_of, confined
-from trainmaster.scheduling.model.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.model.space import Grant, Site, Space
 from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.scheduling.state.cluster import ClusterState
@@ -100,7 +101,7 @@ def test_a_better_place_is_waited_for_and_no_longer_than_was_said() -> None:
     state = ClusterState(seen, FIFO.sharing)
     plan = cycle(seen, FIFO, state)
     told = plan.reason(one, 159.0)
-    assert (told.kind, told.text) == (
+    assert (told.cause, told.text) == (
         "place",
         "waiting for 2 nodes with 1 CPU each, in one rack, all at once: other jobs hold what it needs; "
         "after 1 min in the queue it takes any place",
@@ -209,7 +210,7 @@ def test_the_queue_and_why_say_the_same_of_what_is_preferred_within_what_must_be
     listed = {"position": 1, "id": "j-9", "project": "p", "member": "", "class": "training", "queued_s": 0.0, "eta_s": None}
     for asks, said in ((words.describe(wide), refused.text), (words.describe(confined(PAIR, "rack")), refused.text.partition(": ")[2])):
         assert row({**listed, "asks": asks, "reason": refused.text}, 0.0)[-1] == said
-    kept = Refusal("reserved", "waiting for 1 CPU: what is free is kept for a job ahead of it")
+    kept = Refusal(Reason.RESERVED, "waiting for 1 CPU: what is free is kept for a job ahead of it")
     assert why(one, snapshot, 1, kept) == f"j-9 is number 1 in the queue, {kept.text}"
 
 

@@ -12,8 +12,9 @@ from trainmaster.model.spec import CodeCopy, Counts, JobSpec, Origin, Resources,
 from trainmaster.scheduling.cycle import cycle
 from trainmaster.scheduling.explanation.why import why
 from trainmaster.scheduling.model import convert as nouns
+from trainmaster.scheduling.model.reasons import Refusal
 from trainmaster.scheduling.model.request import asked as request_of
-from trainmaster.scheduling.model.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.policies.known import POLICIES
 from trainmaster.scheduling.state.cluster import ClusterState
 
@@ -235,7 +236,7 @@ def test_what_is_promised_is_seen_by_whoever_asks() -> None:
     stopping = replace(holder, attempt=replace(holder.attempt, stopping_s=60.0))  # type: ignore[type-var]
     plan = decide((node("a"),), (first, second), stopping)
     seen = world((node("a"),), (first, second), stopping)
-    assert plan.reason(seen.waiting["x-1"], 100.0).kind == "handover"
+    assert plan.reason(seen.waiting["x-1"], 100.0).cause == "handover"
     assert not plan.placements
     free = decide((node("a"),), (first, second))
     assert [one.job for one in free.placements] == ["x-1"], "though another is ahead of it in order"

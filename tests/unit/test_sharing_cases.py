@@ -152,7 +152,7 @@ def test_a_gang_that_guarantees_never_leave_room_for_can_never_start() -> None:
     rules = Cluster(projects=(Project("vision", quotas=(("gpus", Quota(8, 8)),)),))
     plan = decide([task(3, "speech", 6), task(4, "speech", 4)], [], rules, gpu_nodes(1, 12))
     refused = plan.reason(task(3, "speech", 6), NOW_S)
-    assert (refused.kind, refused.text) == ("impossible", "asks for 6 GPUs; of 12 GPUs here 8 GPUs are guaranteed to other projects")
+    assert (refused.cause, refused.text) == ("impossible", "asks for 6 GPUs; of 12 GPUs here 8 GPUs are guaranteed to other projects")
     assert [one.job for one in plan.placements] == ["speech-4"]
 
 
@@ -223,7 +223,7 @@ def test_what_the_rules_never_let_start_is_known_before_it_waits() -> None:
     rules = Cluster(projects=(Project("vision", running_max=0),))
     plan = decide([task(1, "vision", 1)], [], rules)
     assert not plan.placements
-    assert plan.reason(task(1, "vision", 1, rules=rules), NOW_S).kind == "impossible", "no end of another lets it start"
+    assert plan.reason(task(1, "vision", 1, rules=rules), NOW_S).cause == "impossible", "no end of another lets it start"
     away = tuple(site._replace(open=False, why="drained") for site in gpu_nodes(3, 8))
     assert told(8, theirs, sites=away) is None, "they may come back"
 

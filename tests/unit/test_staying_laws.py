@@ -103,14 +103,14 @@ def test_why_one_waits_is_true_and_the_state_is_that_of_the_moment(name: str, se
             tried.add((told, task.estimate_s))
             first = ceil(seen.now_s)
             later = (float(moment) for moment in range(first, first + int(2 * EVERY_S)))
-            if told.kind == "impossible":
+            if told.cause == "impossible":
                 assert not any(starts_alone(seen, history.policy, task, moment, up=True) for moment in (seen.now_s, *later)), (
                     told
                 )
-            elif told.kind == "window":
+            elif told.cause == "window":
                 assert not starts_alone(seen, history.policy, task, seen.now_s), told
                 assert any(starts_alone(seen, history.policy, task, moment, up=True) for moment in later), told
-            elif told.kind == "reserved" or "other jobs hold" in told.text:
+            elif told.cause == "reserved" or "other jobs hold" in told.text:
                 assert starts_alone(seen, history.policy, task, seen.now_s), told
         history.act(plan)
 
@@ -175,7 +175,7 @@ def test_one_that_no_gap_between_windows_holds_can_never_start_and_is_told_what_
     assert [one.job for one in plan.placements] == ["j-2"], "it goes on after the window from its last checkpoint"
     told = [plan.reason(task, 0.0) for task in (long, production)]
     text = "maintenance of pool all never leaves it more than 23 h 30 min: give it a time limit of 23 h 30 min or less"
-    assert [(one.kind, one.text) for one in told] == [
+    assert [(one.cause, one.text) for one in told] == [
         ("impossible", f"asks for 2 CPUs for 48 h; {text}, or none"),
         ("impossible", f"asks for 2 CPUs without a time limit; {text}"),
     ]
@@ -193,7 +193,7 @@ def test_one_that_ends_after_the_next_window_begins_waits_for_it_and_those_behin
     plan = cycle(seen, POLICIES["fair-share"])
     assert [one.job for one in plan.placements] == ["j-2"], "of the same kind, and nearly done"
     text = "waiting for 2 CPUs for 48 h: maintenance of pool all (from 1970-01-01 10:00 UTC) is in the way"
-    assert (plan.reason(long, 0.0).kind, plan.reason(long, 0.0).text) == ("window", text)
+    assert (plan.reason(long, 0.0).cause, plan.reason(long, 0.0).text) == ("window", text)
     assert why(long, seen, 1, plan.reason(long, 0.0)) == f"j-1 is number 1 in the queue, {text}"
     assert Forbidden(rules, sites).why(long.kind) is None
     after = decided(rules, (node("n0", once, 14 * HOUR_S),), long, now_s=14 * HOUR_S)
@@ -208,7 +208,7 @@ def test_where_only_a_node_that_is_away_stays_for_long_enough_that_is_said() -> 
     seen = decided(rules, sites, long)
     told = cycle(seen, POLICIES["fair-share"]).reason(long, 0.0)
     way = "n1 is drained, and maintenance of pool all never leaves it as long elsewhere"
-    assert (told.kind, told.text) == ("window", f"waiting for 2 CPUs for 48 h: {way}")
+    assert (told.cause, told.text) == ("window", f"waiting for 2 CPUs for 48 h: {way}")
     assert remedies.remedy(seen, POLICIES["fair-share"], "j-1") == (remedies.Change(remedies.OPENS, "n1"),)
 
 
@@ -220,7 +220,7 @@ def test_pools_with_orders_of_their_own_say_never_only_together() -> None:
     long, other = asks(2, 48 * HOUR_S), asks(1, 47 * HOUR_S)
     plan = cycle(decided(rules, sites, other, long), chosen(rules))
     assert [one.job for one in plan.placements] == ["j-1"]
-    assert (plan.reason(long, 0.0).kind, plan.reason(long, 0.0).text) == (
+    assert (plan.reason(long, 0.0).cause, plan.reason(long, 0.0).text) == (
         "busy",
         "waiting for 2 CPUs: other jobs hold what it needs",
     )

@@ -35,13 +35,14 @@ def cycle(snapshot: Snapshot, policy: Policy, state: ClusterState | None = None)
         may = fitting.may(task, line, holds_s)
         return may or (preempt is not None and preempt.may_help(decision.stage, task, line))
 
-    queue = turns(policy, decision.view, state.queue, snapshot.now_s)  # order
+    heads = turns(policy, decision.view, state.queue, snapshot.now_s)  # order
 
-    while (head := queue.next(worth)) is not None:
-        _, _, line, place = head
-        task = line[place][2]
-        if attempt(decision, task) or waits_alone(decision, task):  # admit, place, preempt, reserve, or refuse
-            queue.behind(head)
+    while (head := heads.next(worth)) is not None:
+        _, _, line, at = head
+        task = line[at][2]
+        # If it waits for a reason of its whole kind, the jobs behind it in its line wait for that, too.
+        if attempt(decision, task) or waits_alone(decision, task):
+            heads.behind(head)
     grow(decision)
     return decision.plan()
 

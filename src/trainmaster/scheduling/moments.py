@@ -21,12 +21,12 @@ def beat_s(policy: Policy) -> float | None:
 
 
 def policies(policy: Policy) -> list[Policy]:
-    """Those of its pools."""
+    """The policies of its pools, or itself."""
     return [one for _, one in policy.parts] or [policy]
 
 
 def moments_of(run: Run, policy: Policy, rules: Cluster) -> Iterator[float]:
-    """Those of a run that has just begun."""
+    """The moments of a run that has just begun."""
     work = rules.work(run.task.kind.work)
     if run.surplus:
         yield run.placed_s + undisturbed_s(rules, min(run.task.shrinks, DOUBLINGS_MAX))

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from trainmaster.scheduling.admission.feasible import grouped, never
 from trainmaster.scheduling.model.jobs import Kind, Run, Task
-from trainmaster.scheduling.model.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.model.reasons import Reason, Refusal
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.model.space import GONE, Site
 from trainmaster.scheduling.policies.policy import Policy
-
-_APART = frozenset(("impossible", "window"))  # these reasons hold only in the pool that gives them
 
 
 class Parts:
@@ -81,13 +80,14 @@ class Parts:
         terms: dict[str, Mapping[str, float]] = {}
         for plan in plans:
             terms |= plan.terms
-            refused |= {kind: one for kind, one in plan.refused.items() if kind not in refused or one.kind != "impossible"}
+            found = plan.refused.items()
+            refused |= {kind: one for kind, one in found if kind not in refused or one.cause is not Reason.IMPOSSIBLE}
             promised |= plan.promised
-            patient |= {id: one for id, one in plan.patient.items() if id not in patient or one.kind not in _APART}
-        for id in [id for id, one in patient.items() if one.kind in _APART]:  # in another pool it may wait for something else
+            patient |= {id: one for id, one in plan.patient.items() if id not in patient or not one.cause.of_pool}
+        for id in [id for id, one in patient.items() if one.cause.of_pool]:  # in another pool it may wait for something else
             kind = self._snapshot.waiting[id].kind
             other = refused.get(kind) or self.reason(kind)
-            if other.kind != "impossible":
+            if other.cause is not Reason.IMPOSSIBLE:
                 del patient[id]
         return Plan(
             tuple(one for plan in plans for one in plan.placements),

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from trainmaster.scheduling.model import words
 from trainmaster.scheduling.model.cells import Cell, steps
 from trainmaster.scheduling.model.domains import Domain, domain_of
+from trainmaster.scheduling.model.reasons import Reason, Refusal
 from trainmaster.scheduling.model.request import WHOLE, Ask, Shape
-from trainmaster.scheduling.model.snapshot import Refusal
 from trainmaster.scheduling.model.space import GONE, Site
 
 
@@ -32,12 +32,12 @@ def refusal(ask: Ask, groups: Sequence[Group]) -> Refusal:
     """Why a request that did not fit waits: it can never fit, or other jobs hold the nodes."""
     lacking = impossible(ask, groups)
     if lacking is not None:
-        return Refusal("impossible", lacking)
+        return Refusal(Reason.IMPOSSIBLE, lacking)
     able = [group for group in groups if steps(group.cell, ask.each) and group.why != GONE]
     up = [group for group in able if group.open]
     if not fits(ask, up):
-        return Refusal("busy", f"waiting for {words.describe(ask)}: {away(able)}")
-    return Refusal("busy", f"waiting for {words.describe(ask)}: other jobs hold what it needs")
+        return Refusal(Reason.BUSY, f"waiting for {words.describe(ask)}: {away(able)}")
+    return Refusal(Reason.BUSY, f"waiting for {words.describe(ask)}: other jobs hold what it needs")
 
 
 def away(groups: Sequence[Group]) -> str:
@@ -48,7 +48,7 @@ def away(groups: Sequence[Group]) -> str:
 
 def joined(found: Sequence[tuple[Ask, Refusal]]) -> Refusal:
     """Why a job waits that accepts any of several requests, from the reason for each request."""
-    told = [one for one in found if one[1].kind != "impossible"] or found
+    told = [one for one in found if one[1].cause is not Reason.IMPOSSIBLE] or found
     texts = dict.fromkeys(one.text for _, one in told)
     if len(texts) == 1:
         return told[0][1]
@@ -56,10 +56,10 @@ def joined(found: Sequence[tuple[Ask, Refusal]]) -> Refusal:
     for ask, one in told:
         asks = words.describe(ask)
         whys.setdefault(one.text.removeprefix("waiting for ").removeprefix(f"{asks}: "), []).append(asks)
-    kinds = {one.kind for _, one in told}
-    kind = kinds.pop() if len(kinds) == 1 else "choice"
+    causes = {one.cause for _, one in told}
+    cause = causes.pop() if len(causes) == 1 else Reason.CHOICE
     clauses = "; or for ".join(f"{' or '.join(asks)}: {why}" for why, asks in whys.items())
-    return Refusal(kind, "; and ".join(texts) if kind == "impossible" else f"waiting for {clauses}")
+    return Refusal(cause, "; and ".join(texts) if cause is Reason.IMPOSSIBLE else f"waiting for {clauses}")
 
 
 def impossible(ask: Ask, groups: Sequence[Group]) -> str | None:

@@ -7,8 +7,8 @@ from trainmaster.scheduling.admission.feasible import grouped, impossible, joine
 from trainmaster.scheduling.admission.quota import Tally
 from trainmaster.scheduling.admission.windows import Staying, need_of
 from trainmaster.scheduling.model.jobs import Kind, alone
+from trainmaster.scheduling.model.reasons import Reason, Refusal
 from trainmaster.scheduling.model.request import Ask
-from trainmaster.scheduling.model.snapshot import Refusal
 from trainmaster.scheduling.model.space import GONE, Site
 
 _QUOTA = "waiting for quota: "
@@ -29,12 +29,12 @@ class Forbidden:
         if not found or len(found) < len(able):
             return None
         one = joined(found)
-        return f"it {one.text}" if one.kind == "impossible" else one.text.removeprefix(_QUOTA)
+        return f"it {one.text}" if one.cause is Reason.IMPOSSIBLE else one.text.removeprefix(_QUOTA)
 
     def _barriers(self, kind: Kind, able: Sequence[Ask]) -> Iterator[tuple[Ask, Refusal]]:
         need = need_of(kind, kind.limit_s, self._rules)
         for ask in able:
             never = self._staying.never(ask, need)
-            barrier = self._tally.barrier(alone(kind, ask)) if never is None else Refusal("impossible", never)
+            barrier = self._tally.barrier(alone(kind, ask)) if never is None else Refusal(Reason.IMPOSSIBLE, never)
             if barrier is not None:
                 yield ask, barrier

@@ -13,8 +13,8 @@ from trainmaster.scheduling.admission.guarantees import Guarantees
 from trainmaster.scheduling.admission.stock import CPUS, GPUS, Held, Stock, asked
 from trainmaster.scheduling.model import words
 from trainmaster.scheduling.model.jobs import Kind, Run, by_kind
+from trainmaster.scheduling.model.reasons import Reason, Refusal
 from trainmaster.scheduling.model.request import WHOLE, Ask
-from trainmaster.scheduling.model.snapshot import Refusal
 from trainmaster.scheduling.model.space import Grant, Site, Space
 from trainmaster.scheduling.reservation.backfill import Kept
 
@@ -51,12 +51,19 @@ class Tally:
         self._enter(kind, grant.ask, amounts, sign)
         self.stock.enter(grant, amounts, sign)
 
-    def leave(self, runs: Collection[Run], sign: int = 1) -> None:
-        """Subtract what these jobs free when they stop (`sign` -1: add it again)."""
-        self.fill(by_kind(runs), -sign)
+    def leave(self, runs: Collection[Run]) -> None:
+        """Subtract what these jobs free when they stop."""
+        self._move(runs, -1)
+
+    def stay(self, runs: Collection[Run]) -> None:
+        """Add it again: they do not stop."""
+        self._move(runs, 1)
+
+    def _move(self, runs: Collection[Run], sign: int) -> None:
+        self.fill(by_kind(runs), sign)
         for run in runs:
             if run.shrinking:
-                self.enter(run.task.kind, run.least, sign)
+                self.enter(run.task.kind, run.least, -sign)
 
     def _enter(self, kind: Kind, ask: Ask, amounts: Held, sign: int) -> None:
         for name, held, quotas in self._of(kind).own:
@@ -81,17 +88,18 @@ class Tally:
         bounds, jobs = self._of(kind), self.jobs
         for name, most in bounds.running:
             if not most:
-                return Refusal("impossible", f"asks to run in project {name}, which may run no jobs at all")
+                return Refusal(Reason.IMPOSSIBLE, f"asks to run in project {name}, which may run no jobs at all")
             if jobs.get(name, 0) >= most:
-                return Refusal("quota", f"waiting for quota: project {name} may run {_jobs(most)} at a time")
+                return Refusal(Reason.QUOTA, f"waiting for quota: project {name} may run {_jobs(most)} at a time")
         if bounds.member == 0:
-            return Refusal("impossible", f"asks to run in project {kind.project}, whose members may run no jobs at all")
+            return Refusal(Reason.IMPOSSIBLE, f"asks to run in project {kind.project}, whose members may run no jobs at all")
         if bounds.member is not None and jobs.get((kind.project, kind.member), 0) >= bounds.member:
             text = f"a member of project {kind.project} may run {_jobs(bounds.member)} at a time"
-            return Refusal("quota", f"waiting for quota: {text}")
+            return Refusal(Reason.QUOTA, f"waiting for quota: {text}")
         ask = kind.ask if grant is None else grant.ask
         if self._lanes.bar(kind, ask, self.stock):
-            return Refusal("quota", "waiting for quota: the GPUs that are left are kept for short jobs of the express lane")
+            left = "the GPUs that are left are kept for short jobs of the express lane"
+            return Refusal(Reason.QUOTA, f"waiting for quota: {left}")
         needed = asked(ask) if grant is None else self.stock.amounts(grant)
         for resource, milli in needed.items():
             refused = self._beyond(bounds, resource, milli)
@@ -109,8 +117,8 @@ class Tally:
         own = f"of project {name} {_amount(resource, nominal)} {'is' if one else 'are'} its own, and jobs of class {kind.work}"
         why = f"{own} are never stopped, so they borrow nothing"
         if needed.get(resource, 0) > nominal:
-            return Refusal("impossible", f"asks for {_amount(resource, needed[resource])}; {why}")
-        return Refusal("quota", f"waiting for quota: {why}")
+            return Refusal(Reason.IMPOSSIBLE, f"asks for {_amount(resource, needed[resource])}; {why}")
+        return Refusal(Reason.QUOTA, f"waiting for quota: {why}")
 
     def shut(self, kind: Kind) -> frozenset[str]:
         """The kinds of GPU that a job that accepts any kind may not take now."""
@@ -164,13 +172,13 @@ class Tally:
             if held.get(resource, 0) + milli > limit:
                 most = _amount(resource, limit)
                 if milli > limit:
-                    return Refusal("impossible", f"asks for {_amount(resource, milli)}; project {name} may hold {most}")
-                return Refusal("quota", f"waiting for quota: project {name} may hold {most} at a time")
+                    return Refusal(Reason.IMPOSSIBLE, f"asks for {_amount(resource, milli)}; project {name} may hold {most}")
+                return Refusal(Reason.QUOTA, f"waiting for quota: project {name} may hold {most} at a time")
             if owing and name != bounds.line[0].name and not self._guaranteed(bounds.line[0], resource, milli):
                 others = self.guarantees.below(name, resource, bounds.line)
                 if others and held.get(resource, 0) + milli + others > limit:
                     text = f"what is left of {_noun(resource)} of project {name} is guaranteed to others in it"
-                    return Refusal("quota", f"waiting for quota: {text}")
+                    return Refusal(Reason.QUOTA, f"waiting for quota: {text}")
         free = self.stock.free(resource) - milli
         if not owing or owing <= free or self._guaranteed(bounds.line[0], resource, milli):
             return None
@@ -179,7 +187,7 @@ class Tally:
             never, whole = self.guarantees.pledged(resource, bounds.line), self.stock.whole.get(resource, 0)
             if milli + never > whole:
                 theirs = f"of {_amount(resource, whole)} here {_amount(resource, never)} are guaranteed"
-                return Refusal("impossible", f"asks for {_amount(resource, milli)}; {theirs} to other projects")
+                return Refusal(Reason.IMPOSSIBLE, f"asks for {_amount(resource, milli)}; {theirs} to other projects")
             return guaranteed_to_others(resource)
         return None
 
@@ -289,7 +297,7 @@ class _Bounds(NamedTuple):
 def closed(kind: Kind, shut: frozenset[str]) -> Refusal:
     """Why a job that accepts any kind of GPU waits although some are free."""
     kinds = ", ".join(sorted(shut))
-    return Refusal("quota", f"waiting for quota: project {kind.project} may not hold so many more GPUs of kind {kinds}")
+    return Refusal(Reason.QUOTA, f"waiting for quota: project {kind.project} may not hold so many more GPUs of kind {kinds}")
 
 
 def quota_of(project: Project, resource: str) -> Quota:
@@ -302,7 +310,7 @@ _FREE = Quota()
 
 def guaranteed_to_others(resource: str) -> Refusal:
     """Why a job waits although it fits: the rest is guaranteed to other projects."""
-    return Refusal("quota", f"waiting for quota: what is left of {_noun(resource)} is guaranteed to other projects")
+    return Refusal(Reason.QUOTA, f"waiting for quota: what is left of {_noun(resource)} is guaranteed to other projects")
 
 
 def _jobs(count: int) -> str:

@@ -14,8 +14,8 @@ from trainmaster.scheduling.admission.feasible import Group, away, fits, impossi
 from trainmaster.scheduling.model import words
 from trainmaster.scheduling.model.cells import FOREVER, steps
 from trainmaster.scheduling.model.jobs import Kind
+from trainmaster.scheduling.model.reasons import Reason, Refusal
 from trainmaster.scheduling.model.request import Ask
-from trainmaster.scheduling.model.snapshot import Refusal
 from trainmaster.scheduling.model.space import GONE, Site
 
 WINDOW_MIN_S = 3600.0  # a job without a time limit starts only on nodes that stay this long
@@ -84,18 +84,18 @@ class Staying:
             return None
         never = None if patient else self.never(ask, need)
         if never is not None:
-            return Refusal("impossible", never)
+            return Refusal(Reason.IMPOSSIBLE, never)
         if not fits(ask, up):
             return None  # nodes are away: that comes first
         leaving = [group for group in self._leaving(ask, until_s) if group.open]
         if self._longest_s(ask, up=True) < need.least_s:
             gone = away([group for group in self._groups if group.why != GONE and steps(group.cell, ask.each)])
             never = f"{gone}, and maintenance of {_pools(leaving)} never leaves it as long elsewhere"
-            return Refusal("window", f"waiting for {words.describe(ask)} {need}: {never}")
+            return Refusal(Reason.WINDOW, f"waiting for {words.describe(ask)} {need}: {never}")
         first_s = min(group.cell.closes_s for group in leaving)
         begins = datetime.fromtimestamp(first_s, UTC).strftime("%Y-%m-%d %H:%M")
         way = f"maintenance of {_pools(leaving)} (from {begins} UTC) is in the way"
-        return Refusal("window", f"waiting for {words.describe(ask)} {need}: {way}")
+        return Refusal(Reason.WINDOW, f"waiting for {words.describe(ask)} {need}: {way}")
 
     def _leaving(self, ask: Ask, until_s: float) -> list[Group]:
         """Nodes that could hold a member and close before `until_s`."""

@@ -1,9 +1,10 @@
 """What would let a waiting job start: a smallest set of changes, found by trying them on the decision itself.
 
 A change is a job that runs and ends, a node that takes work again, a pool without maintenance, a project whose quota does not
-count, or a job ahead in the queue that is not there. First is found what the job needs were it alone in the queue, as one
-hopes for it; then who ahead of it must start or leave besides; then whether fewer would do, one size after another, as long as
-there is time for it (`TRIES_MAX`). Laws: the changes let it start, none of them can be done without, and no smaller set does.
+count, or a job ahead in the queue that is not there. First is found what the job needs were it alone in the queue,
+trying likely changes first; then who ahead of it must start or leave besides; then whether fewer would do, one size after
+another, as long as there is time for it (`TRIES_MAX`). Laws: the changes let it start, none of them can be done without, and no
+smaller set does.
 Source: QuickXplain, U. Junker, AAAI 2004.
 """
 
@@ -144,7 +145,7 @@ def _explain(
 
 
 def _without_more(starts: Callable[[Sequence[Change]], bool], found: tuple[Change, ...]) -> tuple[Change, ...]:
-    """A queue has its moods: where fewer changes are enough after all, those."""
+    """Fewer of these changes, if they are enough: a change can make another unnecessary."""
     at = len(found) - 1
     while at >= 0:
         fewer = found[:at] + found[at + 1 :]

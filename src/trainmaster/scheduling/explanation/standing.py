@@ -1,4 +1,4 @@
-"""How those that wait stand to each other, for whoever asks: their order, and what an order by a sum is the sum of."""
+"""The order of the waiting jobs, and the terms of an order that is a sum."""
 
 from collections.abc import Mapping
 

@@ -7,8 +7,9 @@ from trainmaster.scheduling.admission.windows import need_of
 from trainmaster.scheduling.model import words
 from trainmaster.scheduling.model.domains import BOTH
 from trainmaster.scheduling.model.jobs import Run, Task, alone
+from trainmaster.scheduling.model.reasons import Reason, Refusal
 from trainmaster.scheduling.model.request import Ask, Shape
-from trainmaster.scheduling.model.snapshot import Refusal, Snapshot
+from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.model.space import Space
 from trainmaster.scheduling.placement.choices import sought
 
@@ -22,10 +23,10 @@ def why(task: Task, snapshot: Snapshot, position: int, refused: Refusal, reason:
     """
     if task.not_before_s > snapshot.now_s:
         return f"{task.id} restarts in {task.not_before_s - snapshot.now_s:.0f} s (back-off after: {reason})"
-    if refused.kind == "impossible":
+    if refused.cause is Reason.IMPOSSIBLE:
         return f"{task.id} can never start here: it {refused.text}"
     told = f"{task.id} is number {position} in the queue, {refused.text}"
-    if refused.kind not in ("busy", "place"):
+    if not refused.cause.for_nodes:
         return told  # what is free is not what it waits for
     groups = grouped(snapshot.sites)
     any_of = [task._replace(kind=alone(task.kind, ask)) for ask in task.kind.asks]

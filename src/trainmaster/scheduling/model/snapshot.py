@@ -1,12 +1,12 @@
 """The input of one decision, the snapshot, and its output, the plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.model.jobs import Kind, Past, Run, Task
+from trainmaster.scheduling.model.reasons import BACKOFF, Refusal
 from trainmaster.scheduling.model.space import Grant, Site
 from trainmaster.scheduling.model.usage import Accounts
 
@@ -30,14 +30,6 @@ class Snapshot(NamedTuple):
     rules: Cluster = DEFAULT
     usage: Accounts = NOTHING  # of ended attempts
     promised: Mapping[str, Grant] = NOTHING
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a job waits. The text has no momentary numbers, so it changes only when the reason changes."""
-
-    kind: str  # "backoff" | "impossible" | "busy" | "reserved" | "quota" | "window" | "handover" | "place" | "choice"
-    text: str
 
 
 class Rest(Protocol):
@@ -71,9 +63,6 @@ class Reservation(NamedTuple):
 
     job: str
     at_s: float
-
-
-BACKOFF = Refusal("backoff", "waiting before the next restart (back-off)")
 
 
 class Plan(NamedTuple):

@@ -13,8 +13,8 @@ from trainmaster.scheduling.admission.feasible import Group, impossible
 from trainmaster.scheduling.model import words
 from trainmaster.scheduling.model.cells import FOREVER, steps
 from trainmaster.scheduling.model.jobs import Kind, Past, Task, alone
+from trainmaster.scheduling.model.reasons import Reason, Refusal
 from trainmaster.scheduling.model.request import Ask, Wish, width_of
-from trainmaster.scheduling.model.snapshot import Refusal
 from trainmaster.scheduling.prediction.speeds import Speeds, work_of
 
 GUESS_S = 3600.0  # an unknown run time: choices are only compared with each other
@@ -99,18 +99,20 @@ def gpu_of(ask: Ask) -> str:
 def patience(found: Refusal, kind: Kind) -> Refusal:
     """Why a job waits for a better place and accepts any other only later."""
     within = f" in one {kind.ask.within}" if kind.ask.within is not None else ""
-    return Refusal("place", f"{found.text}; after {words.duration(kind.wish.prefer_s)} in the queue it takes any place{within}")
+    after = words.duration(kind.wish.prefer_s)
+    return Refusal(Reason.PLACE, f"{found.text}; after {after} in the queue it takes any place{within}")
 
 
 def cheapest(found: Refusal, wish: Wish) -> Refusal:
     """Why a job waits for the cheapest of its choices and accepts the others only later."""
-    return Refusal("choice", f"{found.text}; after {words.duration(wish.prefer_s)} in the queue it takes any of its choices")
+    after = words.duration(wish.prefer_s)
+    return Refusal(Reason.CHOICE, f"{found.text}; after {after} in the queue it takes any of its choices")
 
 
 def sooner(ask: Ask, free: Ask) -> Refusal:
     """Why a job waits for one of its choices while another is `free`."""
     there = words.describe(free)
-    return Refusal("choice", f"waiting for {words.describe(ask)}: it is expected to end sooner there than with {there}")
+    return Refusal(Reason.CHOICE, f"waiting for {words.describe(ask)}: it is expected to end sooner there than with {there}")
 
 
 def sought(task: Task, now_s: float, told: Callable[[Ask], Refusal]) -> Ask:
@@ -120,4 +122,4 @@ def sought(task: Task, now_s: float, told: Callable[[Ask], Refusal]) -> Ask:
     """
     ask, wish = task.kind.ask, task.kind.wish
     best = wish.best(ask) if wish.patient(task.since_s, now_s) else ask
-    return ask if best is not ask and told(best).kind == "impossible" else best
+    return ask if best is not ask and told(best).cause is Reason.IMPOSSIBLE else best

@@ -1,1 +1,1 @@
-"""One file for each policy: its order, and what else it decides."""
+"""One file for each family of policies. `policy` is their type, and `known` lists them."""

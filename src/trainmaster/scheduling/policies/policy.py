@@ -19,8 +19,8 @@ def plainly(snapshot: Snapshot, kept: dict[str, Any]) -> Snapshot:
     return snapshot
 
 
-def tightest(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
-    """A share comes from the device with the least left of those that have enough."""
+def no_taste(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
+    """A share of a GPU comes from the device with the least left of those that have enough."""
     return None
 
 
@@ -28,17 +28,19 @@ def tightest(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
 class Policy:
     """All that one policy decides.
 
-    - `order`: the order of the queue. Either `Sharing`, where time never changes the order of the jobs of one kind and only the
-      first of them is tried; or a function that gives keys for all jobs, which ranks each by itself.
+    - `order`: the order of the queue. Either `Sharing`, if time never changes the order of one kind's jobs: only the first of a
+      kind is tried. Or a function that ranks each job by itself: it gives keys for all jobs, those of `first` before its own.
     - `place`: the cells that can hold a member of a gang, the best first.
     - `depth`: how many jobs that cannot start get a reservation.
     - `preempt`: which live attempts may be preempted for a job, the first to stop first; None: none.
     - `beat_s`: how often to decide again although nothing happened.
-    - `study`: makes the view that `order` reads, once per cycle. It may keep results in the dictionary, which may be lost.
+    - `exact`: it needs exact run times, so it works only in a simulation.
+    - `study`: makes the view that `order` reads, once per cycle; with `Sharing` the view has `now_s`. It may keep results in
+      the dictionary, which may be lost.
     - `terms`: the terms of an order that is a sum. They are stored with each start.
     - `trusts`: whether the run time that a job states is believed. Otherwise, and for jobs that state none, it is predicted.
     - `parts`: the policies of several sets of pools, with the names of the pools. If there are any, the rest is ignored.
-    - `taste`: which of several devices a share comes from. `place` may use it too (`Cells.worths`).
+    - `taste`: which of several devices a share of a GPU comes from. `place` may use it too (`Cells.worths`).
     """
 
     name: str
@@ -47,12 +49,12 @@ class Policy:
     depth: Callable[[Snapshot], int]
     preempt: Preempt | None = None
     beat_s: float | None = None
-    exact: bool = False  # it needs exact run times, so it works only in a simulation
+    exact: bool = False
     study: Callable[[Snapshot, dict[str, Any]], Any] = plainly
     terms: Callable[[Any, Task], Mapping[str, float]] | None = None
     trusts: bool = True
     parts: "tuple[tuple[frozenset[str], Policy], ...]" = ()
-    taste: Callable[[Snapshot, dict[str, Any]], Taste | None] = tightest
+    taste: Callable[[Snapshot, dict[str, Any]], Taste | None] = no_taste
 
     @property
     def sharing(self) -> Sharing | None:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 
 from trainmaster.scheduling.admission.windows import need_of
 from trainmaster.scheduling.model.jobs import Run, Task, alone
-from trainmaster.scheduling.model.snapshot import Refusal, Snapshot
+from trainmaster.scheduling.model.reasons import Reason, Refusal
+from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.model.space import Grant
 from trainmaster.scheduling.model.words import given_up
 from trainmaster.scheduling.reservation.timeline import End, Ends
@@ -58,7 +59,7 @@ class Promises:
             self.settled[task.id] = task._replace(kind=alone(task.kind, grant.ask))
             theirs = [run for run in self._gone.values() if barred or set(run.freed.nodes) & set(grant.nodes)]
             ids = {run.task.id for run in theirs}
-            self.told[task.id] = Refusal("handover", given_up(ids, self.shrunk(ids)))
+            self.told[task.id] = Refusal(Reason.HANDOVER, given_up(ids, self.shrunk(ids)))
         return ready
 
     def _stays(self, task: Task, grant: Grant) -> bool:
@@ -74,7 +75,7 @@ class Promises:
         return not task.keeps and self._state.tally.barrier(task.kind, grant) is not None
 
     def before(self, task: Task, grant: Grant) -> set[str]:
-        """The victims that must exit before `grant`, which is already taken, can be used. None: it is free now."""
+        """The victims that must exit before `grant`, which is already taken, can be used. Empty: it is free now."""
         found = set[str]()
         for node in grant.nodes if self._leaving else ():
             runs = self._leaving.get(node, ())
@@ -92,7 +93,7 @@ class Promises:
         """Whether a quota bars the job as long as the victims run."""
         tally = self._state.tally
         gone = self._gone.values()
-        tally.leave(gone, -1)
+        tally.stay(gone)
         barred = tally.barrier(task.kind, grant) is not None
         tally.leave(gone)
         return barred
@@ -150,7 +151,7 @@ class Promises:
         if not runs:
             return
         self._state.space.hold(*(run.freed for run in runs))
-        self._state.tally.leave(runs, -1)
+        self._state.tally.stay(runs)
 
 
 def _turn(task: Task) -> tuple[bool, int]:

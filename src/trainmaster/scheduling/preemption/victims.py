@@ -93,7 +93,7 @@ class Stage:
         self._relief.setdefault(group, None)
 
     def behind(self, may: "May", order: Ranking) -> "_Behind":
-        """The running jobs that `may` permits, behind each waiting job in `order`."""
+        """The running jobs that `may` permits, behind each waiting job in `order`: those of the policy, the same each time."""
         if self._behind is None:
             self._behind = self._find_behind(may, order)
         return self._behind
@@ -330,23 +330,22 @@ def victims(space: Space, task: Task, ask: Ask, candidates: Sequence[Run], tally
     def enough() -> bool:
         return room.enough and (not barred or tally.barrier(kind) is None)
 
-    def quota(run: Run, sign: int) -> None:
-        if barred:
-            tally.leave([run], -sign)
-
     for run in candidates:
         if enough():
             break
         chosen.append(run)
         room.come_back(later, run.freed)
-        quota(run, -1)
+        if barred:
+            tally.leave([run])
     found = enough()
     needed = []
     for run in reversed(chosen):  # the last is the dearest: try without it first
-        quota(run, 1)
+        if barred:
+            tally.stay([run])
         if found and ((barred and tally.barrier(kind) is not None) or not room.can_spare(later, run.freed)):
-            quota(run, -1)
+            if barred:
+                tally.leave([run])
             needed.append(run)
     if barred:
-        tally.leave(needed, -1)
+        tally.stay(needed)
     return needed[::-1] or None

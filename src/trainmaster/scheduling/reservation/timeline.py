@@ -236,7 +236,7 @@ def _counted(walk: Walk, room: Room, now_s: float) -> Found | None:
 def named(space: Space, ask: Ask, found: Found, booked: Bookings) -> frozenset[int]:
     """The nodes of a reservation: of all that can hold a member by then, the last ones.
 
-    So they stay the same whichever jobs are backfilled, and the first nodes, which placement takes first, stay usable.
+    So they stay the same whichever jobs are backfilled, and the first nodes stay usable: placement prefers these among equals.
     """
     taken = booked.then(found.at_s)
     gives, cell = space.giving(ask.each), found.then.cell

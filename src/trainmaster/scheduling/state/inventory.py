@@ -8,8 +8,8 @@ from trainmaster.scheduling.admission.feasible import Group, grouped, refusal
 from trainmaster.scheduling.admission.windows import Staying
 from trainmaster.scheduling.model import words
 from trainmaster.scheduling.model.cells import Cells
+from trainmaster.scheduling.model.reasons import Reason, Refusal
 from trainmaster.scheduling.model.request import Ask
-from trainmaster.scheduling.model.snapshot import Refusal
 from trainmaster.scheduling.model.space import Site
 from trainmaster.scheduling.placement.choices import Market
 
@@ -49,5 +49,5 @@ class Inventory:
         found = self._kept_back.get(ask)
         if found is None:
             text = f"waiting for {words.describe(ask)}: what is free is kept for a job ahead of it"
-            found = self._kept_back[ask] = Refusal("reserved", text)
+            found = self._kept_back[ask] = Refusal(Reason.RESERVED, text)
         return found

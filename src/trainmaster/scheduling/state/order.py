@@ -1,4 +1,5 @@
-"""The order of the queue: keys of jobs, the smallest first. Every order is total: the cycle adds the order of submission.
+"""The order of the queue: keys of jobs, the smallest first. Every order is total: `by_keys` and `Queue` add that of
+submission.
 
 Jobs age: one that has waited as long as its class allows (`wait_max`) comes before all other jobs, whatever their class. So no
 job starves while jobs like it end.
@@ -31,7 +32,7 @@ def rank(kind: Kind) -> tuple[int, int]:
 
 
 def first(now_s: float, jobs: Figures) -> Keys:
-    """The first keys of every order: too long a wait, then class and priority."""
+    """The first keys of every ranking: too long a wait, then class and priority. `Sharing` has these by itself."""
     late = np.zeros(len(jobs.seq)) if jobs.running else (now_s - jobs.since_s >= jobs.wait_max_s).astype(np.float64)
     return -late, -jobs.tier, -jobs.priority
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from trainmaster.scheduling.admission.feasible import joined
 from trainmaster.scheduling.model.jobs import Task
+from trainmaster.scheduling.model.reasons import Reason, Refusal
 from trainmaster.scheduling.model.request import Ask
-from trainmaster.scheduling.model.snapshot import Refusal
 from trainmaster.scheduling.placement.choices import Way, cheapest, patience, sooner, sought
 from trainmaster.scheduling.reservation.reserved import Option
 from trainmaster.scheduling.steps.decision import Decision
@@ -37,12 +37,12 @@ def attempt(decision: Decision, task: Task) -> bool:
     now_s = decision.snapshot.now_s
     if task.not_before_s > now_s or task.id in decision.promises.settled:
         return False
-    holds_s, told = decision.outlook.holds_s(task), decision.state.inventory.busy
+    holds_s, why_busy = decision.outlook.holds_s(task), decision.state.inventory.busy
     ways, picky = _ways(decision, task)
     missed: list[_Missed] = []
     for way in ways[:1] if picky else ways:
         one = way.of(task)
-        ask = sought(one, now_s, told)
+        ask = sought(one, now_s, why_busy)
         found = find(decision, one, ask, now_s + holds_s)
         if isinstance(found, Obstacle):
             missed.append(_Missed(way, one, ask, found))
@@ -53,11 +53,12 @@ def attempt(decision: Decision, task: Task) -> bool:
         return True
     if _others_make_way(decision, missed, picky):
         return True
-    counts = task.kind.plain and task.kind.ask.within is None and not decision.state.space.closing
-    if not counts or missed[0].obstacle.barrier is not None:
-        _refuse(decision, task, missed, picky)  # else the reason is worked out on demand (`Reasons`)
+    on_demand = task.kind.plain and task.kind.ask.within is None and not decision.state.space.closing
+    if not on_demand or missed[0].obstacle.barrier is not None:
+        _refuse(decision, task, missed, picky)  # else `Reasons` finds it
     if not decision.reserved.full:
-        wanted = [one.option(holds_s) for one in missed if one.obstacle.barrier is None and told(one.ask).kind != "impossible"]
+        able = (one for one in missed if one.obstacle.barrier is None and why_busy(one.ask).cause is not Reason.IMPOSSIBLE)
+        wanted = [one.option(holds_s) for one in able]
         keep(decision, task, wanted, _anyhow(decision, task, ways) if task.id in decision.draft.patient else wanted)
     return False
 
@@ -112,7 +113,7 @@ def _refuse(decision: Decision, task: Task, missed: Sequence[_Missed], picky: bo
     if picky:
         draft.patient[task.id] = cheapest(found, kind.wish)
     elif any(one.ask is not one.task.kind.ask for one in missed):
-        waits = any(one.obstacle.barrier is None or one.obstacle.barrier.kind == "window" for one in missed)
+        waits = any(one.obstacle.barrier is None or one.obstacle.barrier.cause.passes for one in missed)
         draft.patient[task.id] = patience(found, kind) if waits else found
     elif any(leaving(decision, one.task, one.ask) is not None for one in missed):
         draft.patient[task.id] = found  # another job of its kind may need less time

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from trainmaster.scheduling.model.jobs import Kind
-from trainmaster.scheduling.model.snapshot import Handover, Placement, Plan, Refusal, Snapshot
+from trainmaster.scheduling.model.reasons import Refusal
+from trainmaster.scheduling.model.snapshot import Handover, Placement, Plan, Snapshot
 from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.scheduling.prediction.predictor import Foresight
 from trainmaster.scheduling.preemption.handover import Promises
@@ -41,7 +42,7 @@ class Decision:
         state.space.cells.prefer(policy.taste(snapshot, state.learned))
 
     def plan(self) -> Plan:
-        """The plan. Nodes of handovers are not free yet, so the space goes back to what the running jobs hold."""
+        """The plan. Handovers are undone in the space: their victims still run."""
         rest, state = self.fitting.reasons(), self.state
         for handover in self.draft.handovers:
             state.space.give(handover.grant)

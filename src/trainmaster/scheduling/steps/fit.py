@@ -7,8 +7,9 @@ import numpy as np
 from trainmaster.scheduling.admission.quota import closed
 from trainmaster.scheduling.model.cells import FOREVER
 from trainmaster.scheduling.model.jobs import Kind, Task
+from trainmaster.scheduling.model.reasons import Reason, Refusal
 from trainmaster.scheduling.model.request import Ask
-from trainmaster.scheduling.model.snapshot import Refusal, Snapshot
+from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.reservation.backfill import Later
 from trainmaster.scheduling.reservation.reserved import Reserved
 from trainmaster.scheduling.state.cluster import ClusterState
@@ -19,7 +20,7 @@ _AGAIN = 16  # failed tries after which all requests are tested at once
 
 
 class Fitting:
-    """Whether a job may fit, by its line (`Requests`). At first all may; after enough failed tries, fewer and fewer."""
+    """Whether a job may fit, by its line and its request. At first all may; after enough failed tries, fewer and fewer."""
 
     def __init__(self, snapshot: Snapshot, state: ClusterState, reserved: Reserved) -> None:
         self._snapshot, self._state, self._reserved = snapshot, state, reserved
@@ -27,7 +28,7 @@ class Fitting:
         self._lines: list[bool] | None = None
         self._missed = 0
         self.all_may = False  # windows or elastic jobs: a job may wait for reasons of its own, so try each
-        self.settled: Collection[str] = ()  # jobs with promised nodes: those behind them in their lines have their turns
+        self.settled: Collection[str] = ()  # jobs with promised nodes: passed, so that those behind them are tried
         self.lost: set[Ask] = set()  # requests that were tried and do not fit
         self.held_off: dict[Ask, float] = {}  # requests that fit only before a reservation begins: when
 
@@ -114,7 +115,7 @@ class Reasons:
         if self._may is None:
             self._may = requests.fits(self._counts)
         busy = None if self._may[requests.row(kind.ask)] else inventory.busy(kind.ask)
-        if busy is not None and busy.kind == "impossible":
+        if busy is not None and busy.cause is Reason.IMPOSSIBLE:
             return busy
         tally = self._state.tally
         shut = tally.shut(kind) if busy is None else None

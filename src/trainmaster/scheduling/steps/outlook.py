@@ -18,11 +18,11 @@ class Outlook:
     """Expected times, under the policy."""
 
     def __init__(
-        self, snapshot: Snapshot, state: ClusterState, promises: Promises, policy: tuple[bool, int], foresight: Foresight | None
+        self, snapshot: Snapshot, state: ClusterState, promises: Promises, trusts: tuple[bool, int], foresight: Foresight | None
     ) -> None:
-        """`policy`: whether it trusts the run times that jobs state, and how many reservations it may make."""
+        """`trusts`: whether the policy trusts the run times that jobs state, and how many reservations it may make."""
         self._snapshot, self._state, self._promises, self._foresight = snapshot, state, promises, foresight
-        self._trusts, self._depth = policy
+        self._trusts, self._depth = trusts
         self.strict = False  # a job that waits very long has a reservation: only jobs that surely end in time start
         self._ends: Sequence[End] | None = None
         self._begun: list[End] = []  # jobs that started and are not in `_ends` yet

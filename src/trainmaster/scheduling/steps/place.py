@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from trainmaster.model.spec import Strategy
 from trainmaster.scheduling.admission.quota import closed, guaranteed_to_others
 from trainmaster.scheduling.model.cells import FOREVER
 from trainmaster.scheduling.model.jobs import Run, Task
+from trainmaster.scheduling.model.reasons import Refusal
 from trainmaster.scheduling.model.request import Ask
-from trainmaster.scheduling.model.snapshot import Refusal
 from trainmaster.scheduling.placement.fragmentation import typical
 from trainmaster.scheduling.placement.strategies import STRATEGIES, Places, anchors, given, least_fragments, nearest
 from trainmaster.scheduling.reservation.backfill import Kept
@@ -64,8 +65,10 @@ def places(decision: Decision, task: Task, shut: frozenset[str] = frozenset()) -
     """The nodes that can hold a member of a job, the best first, without those with GPUs of the kinds in `shut`."""
     ask, wish, place, state = task.kind.ask, task.kind.wish, decision.policy.place, decision.state
     if wish.strategy is not None:
-        taste = typical(decision.snapshot, state.learned) if wish.strategy not in STRATEGIES else None
-        place = STRATEGIES[wish.strategy] if taste is None else least_fragments(taste)
+        if wish.strategy == Strategy.FRAGMENTATION:
+            place = least_fragments(typical(decision.snapshot, state.learned))
+        else:
+            place = STRATEGIES[wish.strategy]
     found, values = place(state.space, ask), state.space.cells.values
     if wish.near is not None or wish.group is not None:
         snapshot = decision.snapshot

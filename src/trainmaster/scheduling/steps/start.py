@@ -10,8 +10,6 @@ from trainmaster.scheduling.reservation.backfill import choose
 from trainmaster.scheduling.steps.decision import Decision
 from trainmaster.scheduling.steps.place import places
 
-_CLAIMLESS = frozenset(("impossible", "quota", "window"))  # with these reasons a job would not start on free nodes
-
 
 def keep_promises(decision: Decision) -> None:
     """Handovers come first: a job whose nodes are free starts; nodes whose victims still run stay reserved."""
@@ -66,10 +64,10 @@ def grow(decision: Decision) -> None:
 
 
 def _claimed(decision: Decision, started: Mapping[str, Task]) -> bool:
-    """Whether a waiting job could start on the free nodes."""
+    """Whether a waiting job may use the free nodes, now or together with others."""
     plan = decision.plan_of(decision.fitting.reasons())
     left = (task for id, task in decision.snapshot.waiting.items() if id not in started)
-    return any(plan.reason(task, decision.snapshot.now_s).kind not in _CLAIMLESS for task in left)
+    return any(plan.reason(task, decision.snapshot.now_s).cause.claims for task in left)
 
 
 def _grown(decision: Decision, task: Task, grant: Grant, most: int) -> Grant:

@@ -19,7 +19,8 @@ from trainmaster.scheduling.explanation.why import why
 from trainmaster.scheduling.model.convert import accounts, allocation
 from trainmaster.scheduling.model.convert import snapshot as world
 from trainmaster.scheduling.model.jobs import Task
-from trainmaster.scheduling.model.snapshot import Plan, Refusal, Snapshot
+from trainmaster.scheduling.model.reasons import Reason, Refusal
+from trainmaster.scheduling.model.snapshot import Plan, Snapshot
 from trainmaster.scheduling.model.words import describe, given_up, summed
 from trainmaster.scheduling.placement.strategies import beside
 from trainmaster.scheduling.policies.known import chosen
@@ -83,7 +84,7 @@ def why_view(api: runtime.Runtime, job: Job) -> View:
     changes, once = forecasting.needs(seen, policy, job.id)
     if refused is None:
         reason = f"{job.id} is number {place} in the queue and starts with the next decision"
-    elif refused.kind == "impossible" and changes:  # the nodes are large enough for it
+    elif refused.cause is Reason.IMPOSSIBLE and changes:  # the nodes are large enough for it
         reason = _ruled_out(mine, place, refused)
     else:
         reason = why(mine, seen, place, refused, job.reason)
@@ -97,7 +98,7 @@ def why_view(api: runtime.Runtime, job: Job) -> View:
     past = forecasting.history(api)
     waits = forecasting.estimates(seen, policy, past, (job.id,)).get(job.id)
     return {
-        "kind": "starting" if refused is None else refused.kind,
+        "kind": "starting" if refused is None else refused.cause,
         "reason": reason,
         "position": place,
         "ahead": place - 1,
@@ -209,7 +210,7 @@ def _foreseen(api: runtime.Runtime, row: NewRow) -> View:
         reason = None
         if grant is None:
             refused = _refused(decided, mine, seen.now_s)
-            ruled = refused.kind == "impossible" and ruled_out(api, row) is not None
+            ruled = refused.cause is Reason.IMPOSSIBLE and ruled_out(api, row) is not None
             reason = _ruled_out(mine, place or 1, refused) if ruled else why(mine, seen, place or 1, refused)
         waits = None if grant is not None else forecasting.estimates(seen, policy, known, (job.id,)).get(job.id)
         found = {
@@ -246,4 +247,4 @@ def _lonely(seen: Snapshot, mine: Task) -> list[str]:
 def _refused(decided: Plan, mine: Task, now_s: float) -> Refusal:
     """Why it would not start at once. For a handover, victims have to end first."""
     handed = next((one for one in decided.handovers if one.job == mine.id), None)
-    return decided.reason(mine, now_s) if handed is None else Refusal("handover", given_up(handed.victims, handed.shrunk))
+    return decided.reason(mine, now_s) if handed is None else Refusal(Reason.HANDOVER, given_up(handed.victims, handed.shrunk))
