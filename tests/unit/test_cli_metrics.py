@@ -83,6 +83,14 @@ def test_a_setting_that_each_attempt_prints_is_not_suggested(
     assert "loss_weight" not in capsys.readouterr().err
 
 
+def test_the_parts_of_a_printed_model_are_not_suggested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Seen of chemprop, which prints nothing else while it trains: `task_weights` of its criterion was advised as a metric."""
+    log = tmp_path / "train.log"
+    log.write_text("MPNN(\n  (criterion): MSE(task_weights=[[1.0]])\n  (metrics): ModuleList(\n    (0-1): 2 x MSE(task_weights=[[1.0]])\n")
+    assert run(["metrics", "try", str(log)]) == 0
+    assert "task_weights" not in capsys.readouterr().err
+
+
 def test_a_value_that_was_another_each_of_three_times_is_no_setting(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

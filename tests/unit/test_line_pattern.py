@@ -28,6 +28,9 @@ LINES = {
     "gain 0.15 [p5] top1 0.25 on 3": (None, {"gain": 0.15, "top1": 0.25}),  # p9 later
     "step 3 train/CrossEntropyLoss = 0.25": (3, {"train_CrossEntropyLoss": 0.25}),
     "* [epoch] 3   [val] -0.542 [test] -0.25": (3, {"val": -0.542, "test": -0.25}),
+    "INFO:x:statistics:[('average_q', 0.15), ('average_loss', 0.5), ('cumulative_steps', 200), ('n_updates', 150)]": (
+        None, {"average_q": 0.15, "average_loss": 0.5},  # PFRL
+    ),
     "train/step 3 Loss 0.25 loss 0.5": (3, {"Loss": 0.25, "loss_2": 0.5}),
 }
 NOTHING = ["", "listening on 127.0.0.1:8080", "saved out/model-3.pt", "version 2", "took 3.5 s", "x" * 10_000, "  1.034"]

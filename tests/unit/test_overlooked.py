@@ -244,6 +244,7 @@ def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) ->
         ("out/checkpoint-500/model-00001-of-00002.safetensors", "out/checkpoint-*"),
         ("global_step100/rank0.pt", "global_step*"),
         ("run[1]/best.pt", "run?1?/best.pt"),
+        ("out/last.ckpt", "out/last*.ckpt"), ("out/last-v1.ckpt", "out/last*.ckpt"), ("epoch=3-v2.ckpt", "epoch=*.ckpt"),
         ("weights.h5", "weights.h5"),
         ("model/params.00012", "model/params.*"),
     ],

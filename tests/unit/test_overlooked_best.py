@@ -39,4 +39,15 @@ def test_the_best_one_is_advised_after_those_of_the_steps(tmp_path: Path, newest
 def test_a_best_one_alone_is_advised(tmp_path: Path) -> None:
     for name in ("best.ckpt", "weights-3.pt"):
         write(tmp_path / "work" / name, zipped())
-    assert list(lookalikes(launch(tmp_path), 0.0, ended_well=False)) == ["best.ckpt", "weights-*.pt"]
+    assert list(lookalikes(launch(tmp_path), 0.0, ended_well=False)) == ["best*.ckpt", "weights-*.pt"]
+
+
+def test_a_name_without_a_number_is_advised_with_its_later_versions(tmp_path: Path) -> None:
+    """Lightning's: with `--checkpoint last.ckpt`, nothing that a second attempt saved was stored."""
+    for name in ("last.ckpt", "last-step=5.ckpt"):
+        write(tmp_path / "work" / name, zipped())
+        os.utime(tmp_path / "work" / name, (2000 + len(name), 2000 + (name == "last.ckpt")))
+    progress = Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")))
+    text = Overlooked(launch(tmp_path), progress, 100).look(None, False)
+    line = "with --checkpoint 'last*.ckpt' a restart is given the newest of them"
+    assert text == f"these look like checkpoints: last.ckpt; {line}; --resume-arguments hands its path to the program"

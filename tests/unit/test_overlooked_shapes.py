@@ -1,12 +1,14 @@
 """Which shapes the names of files have: what is one checkpoint, and which pattern is advised for it."""
 
+import os
 from pathlib import Path
 
 import pytest
-from launches import write
+from launches import launch, write
 from test_overlooked import advised
 
 from trainmaster.agent.checkpoints.candidate_files import candidates
+from trainmaster.agent.checkpoints.pattern_advice import advice
 from trainmaster.agent.files.globs import Glob
 
 
@@ -74,3 +76,17 @@ def test_the_name_of_several_files_says_their_step(tmp_path: Path) -> None:
             (tmp_path / "d2" / name).write_text(name)
     found = candidates(Glob("d2/*_{step}*", str(tmp_path)))
     assert [(one.step, one.name) for one in found] == [(5, "d2/*_000005*"), (40, "d2/*_000040*")]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "newest", "is_told"),
+    [("out/last.ckpt", "last-v1", True), ("out/last.ckpt", "last", False), ("out/last*.ckpt", "last-v1", False)],
+)
+def test_a_later_version_that_is_not_collected_is_told(tmp_path: Path, pattern: str, newest: str, is_told: bool) -> None:
+    """chemprop's second attempt wrote `last-v1.ckpt` beside the restored `last.ckpt`, which the third was given again."""
+    for name in ("last", "last-v1", "best-v1"):
+        path = write(tmp_path / "work" / "out" / f"{name}.ckpt", b"x")
+        os.utime(path, (2000 + (name == newest), 2000 + (name == newest)))
+    glob = Glob(pattern, str(tmp_path / "work"))
+    told = "out/last-v1.ckpt is in no checkpoint; if the program wrote it in place of out/last.ckpt, write --checkpoint 'out/last*.ckpt'"
+    assert advice(glob, candidates(glob), launch(tmp_path, checkpoint_path=pattern)) == told * is_told

@@ -385,6 +385,11 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("  test metric: [3.31e-04]", None),
         ("Test loss: 0.5", (None, {"Test_loss": 0.5})),
     ],
+    "e3nn: a cell of a percentage and its name": [
+        ("epoch     0 | loss 518.0      |   0.0% accuracy", (0, {"loss": 518.0, "accuracy": 0.0})),
+        ("epoch 20, loss 0.5, 97% acc, 30% done", (20, {"loss": 0.5, "acc": 97.0})),
+        ("trained until 97% accuracy, 3% packet loss, 95% error bars", None),
+    ],
 }
 
 

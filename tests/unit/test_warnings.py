@@ -9,9 +9,11 @@ from trainmaster.cli.render import human
 from trainmaster.control.reports import event_of
 from trainmaster.engines.local import exits
 from trainmaster.lifecycle.machine import TransitionError, apply
-from trainmaster.model.events import Warned
+from trainmaster.model.checkpoints import Part
+from trainmaster.model.events import AttemptEnded, CheckpointStaged, JobEvent, NodeEnded, NodeStarted, Placed, Warned
 from trainmaster.model.ids import AgentKey
-from trainmaster.model.job import Trouble
+from trainmaster.model.job import Action, Outcome, RankEnd, RestartBudget, State, Trouble, Verdict
+from trainmaster.model.nodes import Allocation
 from trainmaster.server.views.event_text import sentence
 from trainmaster.server.views.resources import job_detail
 from trainmaster.store.codec import dump, load_event
@@ -48,6 +50,21 @@ def test_a_later_word_of_a_topic_replaces_the_earlier_and_an_empty_one_takes_it_
     assert [human.trouble(view) for view in views] == ["attempt 1: b", "attempt 1: c"]
     job, _ = apply(job, job.id, Warned(1, 0, "checkpoint", "", 4), 9.0)
     assert [trouble.topic for trouble in job.troubles] == ["start"]
+
+
+def test_advice_on_the_checkpoints_stands_until_a_later_attempt_has_one() -> None:
+    """Of chemprop no step is read, so it came when the attempt had failed: it was gone as soon as the job was placed again."""
+    again = Verdict(Action.RESTART, State.QUEUED, "restarting", 3.0, RestartBudget.INFRASTRUCTURE)
+    job, said = builders.job(), []
+    history: tuple[JobEvent, ...] = (
+        Placed(1, Allocation((builders.share(),))), NodeStarted(1, 0), Warned(1, 0, "checkpoint pattern", "a", 1),
+        NodeEnded(1, 0, Outcome(ranks=(RankEnd(0, signal=9),))), AttemptEnded(1, again),
+        Placed(2, Allocation((builders.share(),))), NodeStarted(2, 0), CheckpointStaged(2, "c1", 7, Part(0, "d", 1, 1)),
+    )  # fmt: skip
+    for second, event in enumerate(history):
+        job, _ = apply(job, job.id, event, float(second))
+        said.append([one.text for one in job.troubles])
+    assert said == [[], [], *([["a"]] * 5), []]
 
 
 def test_the_newest_few_are_kept_and_those_of_an_attempt_that_is_over_are_refused() -> None:

@@ -43,11 +43,16 @@ def stage_checkpoint(job: Job, event: JobEvent, now_s: float) -> Change:
 
 
 def _seen_saving(job: Job, event: CheckpointStaged) -> Job:
-    """Record what it shows of the attempt: the program's progress, and the step of the first checkpoint that it saved."""
+    """Record what it shows of the attempt: the program's progress, and the step of the first checkpoint that it saved.
+
+    Advice of an earlier attempt on the checkpoint pattern is over: the agent repeats what still holds.
+    """
     attempt = live_attempt(job)
     exact = None if event.approximate else event.step
     saved = exact if attempt.saved_step is None else attempt.saved_step
-    return replace(job, attempt=replace(attempt, saved_step=saved, progress=event.progress or attempt.progress))
+    troubles = tuple(one for one in job.troubles if one.topic != "checkpoint pattern" or one.attempt == event.attempt)
+    seen = replace(attempt, saved_step=saved, progress=event.progress or attempt.progress)
+    return replace(job, attempt=seen, troubles=troubles)
 
 
 def _kept(checkpoints: tuple[Checkpoint, ...], keep: int) -> set[str]:

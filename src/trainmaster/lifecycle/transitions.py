@@ -49,7 +49,7 @@ Change = tuple[Job, tuple[Effect, ...]]
 Handler = Callable[[Job, JobEvent, float], Change]
 
 # Topics of troubles that are cleared when a new attempt begins.
-_OF_ATTEMPT = ("restart", "restore", STALLED, "artifacts", "checkpoint pattern")
+_OF_ATTEMPT = ("restart", "restore", STALLED, "artifacts")
 _RANK = {
     StopFor.FAILURE: 0, StopFor.START: 1, StopFor.SHRINK: 2, StopFor.EVICT: 3, StopFor.LIMIT: 4, StopFor.CANCEL: 5,
 }  # fmt: skip

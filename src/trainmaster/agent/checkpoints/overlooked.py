@@ -44,6 +44,7 @@ _DATA = re.compile(  # what programs save beside checkpoints in the same formats
     r"(?:\A|[_. -])(?:splits?|dataset|stats|statistics|indices|predictions?)(?:[_. -]|\Z)", re.IGNORECASE
 )
 _ANEW = re.compile(r"(?:version|run|exp|trial|try|train)[-_]?\d+\Z|\d{4}|\d\d-\d\d-\d\d", re.IGNORECASE)
+_VERSION = re.compile(r"-v\d{1,6}\Z")
 _STEPPED = re.compile(r"(?:ckpt|checkpoint|step|epoch|iter|iteration)[-_=]?\d+\Z", re.IGNORECASE)
 
 def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, list[str]]:
@@ -133,7 +134,13 @@ def pattern_of(path: str) -> str:
     stem, dot = os.path.splitext(parts[-1])
     if dot[1:].isdigit():
         stem, dot = parts[-1], ""  # params.00012
-    return "/".join([*parts[:-1], _DIGITS.sub("*", stem) + dot])
+    stem = _DIGITS.sub("*", without_version(stem) if dot == ".ckpt" else stem)
+    return "/".join([*parts[:-1], stem + ("*" if dot == ".ckpt" and "*" not in stem else "") + dot])
+
+
+def without_version(stem: str) -> str:
+    """A name without the version that Lightning adds where an earlier process wrote that file: `last-v1.ckpt`."""
+    return _VERSION.sub("", stem)
 
 
 def _joined(pattern: str, found: dict[str, list[str]]) -> tuple[str, list[str]]:
@@ -158,7 +165,8 @@ def _steps_only(pattern: str, found: dict[str, list[str]], work: str) -> str:
     glob = Glob(pattern, work)
     if name.count("*") != 1 or not any(glob.owns(files[0]) for other, files in found.items() if other != pattern):
         return pattern
-    return os.path.join(directory, name.replace("*", "{step}"))
+    stepped = os.path.join(directory, name.replace("*", "{step}"))
+    return stepped if Glob(stepped, work).owns(found[pattern][0]) else pattern
 
 
 def _is_beside(one: str, other: str) -> bool:

@@ -7,7 +7,7 @@ import re
 import shlex
 
 from trainmaster.agent.checkpoints.candidate_files import beginning
-from trainmaster.agent.checkpoints.overlooked import pattern_of
+from trainmaster.agent.checkpoints.overlooked import pattern_of, without_version
 from trainmaster.agent.files.formats import begins_as_weights, is_database
 from trainmaster.agent.files.glob_names import literal
 from trainmaster.agent.files.globs import TEMPORARY, Glob
@@ -35,6 +35,11 @@ def advice(glob: Glob, found: list[Candidate], launch: Launch) -> str:
         are, them, all_of_them = ("are", "them", "all") if len(paths) > 1 else ("is", "it", "both")
         write = f"write --checkpoint {shlex.quote(printable(pattern))}" if pattern else f"save {all_of_them} into one directory"
         return f"{listed} {are} in no checkpoint; if {printable(name)} cannot be loaded without {them}, {write}"
+    later = version_of(glob, found)
+    if later is not None:
+        path, name = later
+        wrote = f"{printable(path)} is in no checkpoint; if the program wrote it in place of {printable(name)}"
+        return f"{wrote}, write --checkpoint {shlex.quote(printable(pattern_of(name)))}"
     if glob.has_step:
         return ""
     shown, wanted = repr(printable(launch["checkpoint_path"] or "")), apart(found)
@@ -125,13 +130,35 @@ def beside(glob: Glob, found: list[Candidate]) -> Optional[tuple[list[str], str,
     return None
 
 
+def version_of(glob: Glob, found: list[Candidate]) -> Optional[tuple[str, str]]:
+    """(a newer file that is in no checkpoint, the checkpoint that it is a version of). None if there is none.
+
+    Lightning's `last.ckpt`, restored, is not its own: it writes `last-v1.ckpt`, and each restart would be given the first.
+    """
+    for one in found:
+        directory, name = os.path.split(one.roots[0])
+        if one.many or not name.endswith(".ckpt"):
+            continue
+        try:
+            entries = [*os.scandir(os.path.join(glob.root, directory))]
+            newer = [each.name for each in entries if each.name.endswith(".ckpt") and each.stat().st_mtime > one.written_s]
+        except OSError:
+            continue  # gone
+        versions = [each for each in newer if each != name and f"{without_version(each[:-5])}.ckpt" == name]
+        path = os.path.join(directory, max(versions, default=name))
+        if versions and not glob.owns(path):
+            return path, one.roots[0]
+    return None
+
+
 def kinds(found: list[Candidate]) -> list[str]:
     """Single files of one directory whose names differ in more than numbers, the newest of each; [] if there are no such."""
     groups: dict[str, dict[str, str]] = {}
     for one in found:
         if not one.many:
             directory, name = os.path.split(one.roots[0])
-            groups.setdefault(directory, {})[_DIGITS.sub("#", name)] = one.roots[0]
+            stem, end = os.path.splitext(name)
+            groups.setdefault(directory, {})[_DIGITS.sub("#", without_version(stem) + end)] = one.roots[0]
     return next((list(names.values()) for names in groups.values() if len(names) > 1), [])
 
 

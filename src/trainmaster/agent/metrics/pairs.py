@@ -84,6 +84,7 @@ _UNIT = re.compile(  # a duration or a size is no metric
 _BEFORE_CELL = re.compile(r".*(?:[,;|]|: |[.!?] (?<![Aa]vg. )|  | - )", re.DOTALL)
 _BEFORE_CLAUSE = re.compile(r".*[|:;,.!?](?= )", re.DOTALL)  # End of training | test loss  5.20
 _AFTER_CELL = (",", ";", "|", "  ", " - ", " |")
+_PERCENT_OF = re.compile(r"% ([A-Za-z]{1,20})(?= {0,8}(?:[|,;]|$))")
 _QUOTED = re.compile(r"'([A-Za-z][\w./@-]{0,80})'\Z")
 _LIST = re.compile(r" {1,2}[-+]?\d")  # more numbers follow
 _ROW = re.compile(r"(?: {1,2}[-+]?\d{1,12}(?:\.\d{1,15})?(?:e[-+]?\d{1,3})?){2}(?![\w.])")  # of a table: fold by fold, say
@@ -254,7 +255,7 @@ def pairs(text: str) -> Iterator[Pair]:
             continue  # number of nan iterations: 0
         after = text[end : end + 4]
         cell = _cell(gap, after, before == 0) if spaced else ""
-        name = cell or _name(gap, spaced)
+        name = cell or _name(gap, spaced) or _after(text, end, gap)
         known = bool(name) and measured(name)
         unit = _UNIT.match(text, end) if after[:2].strip(" ").isalpha() else None
         before = end if unit is None else unit.end()
@@ -323,6 +324,12 @@ def _cell(gap: str, after: str, first: bool) -> str:
         return ""
     name = "_".join([word.rstrip(".") for word in words_of])
     return name if _NAME.match(name) and is_metric(name) and is_metric(words_of[-1]) else ""
+
+
+def _after(text: str, end: int, gap: str) -> str:
+    """The name of a measured value after its number, in a cell of only these: `| loss 3.6 | 50.0% accuracy`."""
+    match = _PERCENT_OF.match(text, end) if gap.strip(" ") in ("|", ",") else None
+    return match[1] if match is not None and measured(match[1]) else ""
 
 
 def _beside(gap: str, spaced: bool, exact: bool, after: str) -> bool:

@@ -42,6 +42,7 @@ _NAME = re.compile(r"[A-Za-z][\w@/.-]{0,60}")
 _SEARCHED = 500  # characters
 _DIGITS = re.compile(r"\d+")
 _TALK = re.compile(r"(?i)\bwarn(?:ing)?s?\b|warning:|\bdeprecat|\A {0,8}(?:file \"|(?:hyper)?param(?:eter)?s: |config: )")
+_PART = re.compile(r" {0,80}\([\w-]{1,60}\): .{0,300}\)\s*\Z")  # of a printed model
 _HEADERS = ("JOB", "METRIC", "POINTS", "FIRST", "LAST", "LOWEST", "HIGHEST", "LAST STEP")
 
 
@@ -101,7 +102,7 @@ class _Trial:
         self.readings.append(_Reading(at, *found, self._parser.rule))
 
     def _miss(self, line: int, text: str) -> None:
-        if _TALK.search(text[:_SEARCHED]):
+        if _TALK.search(text[:_SEARCHED]) or _PART.match(text):
             return  # its numbers measure nothing
         text = text.strip()
         shape = _shape(text)

@@ -25,6 +25,7 @@ _MARKS = re.compile(r"[\W_]+")
 _BETWEEN = " \t:=([|#"  # a name and its number
 _BETWEEN_MAX = 4
 _IN_BRACKETS = re.compile(r"\[[A-Za-z][\w/]{0,60}\]\Z", re.ASCII)  # [val] 0.5
+_QUOTED = re.compile(r"['\"]([A-Za-z][\w/]{0,60})['\"],?\Z", re.ASCII)  # ('average_q', 0.5)
 _OPENING = ("[", "(", "{", "=", ":", "|", "<")
 _STEPS = (
     "step", "steps", "iter", "iters", "iteration", "it", "batch", "update", "epoch", "ep", "episode", "generation", "gen",
@@ -93,6 +94,9 @@ def _name(before: str) -> str:
     text = before.rstrip(_BETWEEN)
     if len(before) - len(text) > _BETWEEN_MAX:
         return ""
+    quoted = _QUOTED.search(text[-64:])
+    if quoted is not None:
+        return quoted[1]
     text = text[:-1] if _IN_BRACKETS.search(text[-63:]) else text
     at = len(text)
     while at and (text[at - 1] in "_/" or (text[at - 1].isascii() and text[at - 1].isalnum())):
