@@ -134,7 +134,7 @@ def incremental(nodes: int, pending: int, n: int) -> tuple[list[float], list[flo
         task = world._task(ask_of(nodes + 1, Shape(8, 0, ("gpu",), 100 + i)))
         world.arrive(task)
         seconds, plan = timed(world)
-        assert plan.reason(task, world.now_s).kind == "impossible"
+        assert plan.reason(task, world.now_s).cause == "impossible"
         world.act(plan)
         never.append(seconds)
     return found[3:], never
