@@ -41,9 +41,10 @@ _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"ckpt|checkpoint", re.IGNORECASE)
 _BEST = re.compile(r"(?:\A|[^a-z])best", re.IGNORECASE)  # of an earlier epoch than the last, and some programs only evaluate it
 _DATA = re.compile(  # what programs save beside checkpoints in the same formats: SchNetPack's split.npz
-    r"(?:\A|[_. -])(?:splits?|dataset|stats|statistics|indices|predictions?)(?:[_. -]|\Z)", re.IGNORECASE
+    r"(?:\A|[_. -])(?:splits?|dataset|stats|statistics|indices|predictions?|evaluations?)(?:[_. -]|\Z)", re.IGNORECASE
 )
 _ANEW = re.compile(r"(?:version|run|exp|trial|try|train)[-_]?\d+\Z|\d{4}|\d\d-\d\d-\d\d", re.IGNORECASE)
+_COUNTED = re.compile(r"(?<=[-_])\d+\Z")  # `CartPole-v1_1`, and `CartPole-v1_2` after a restart
 _STEPPED = re.compile(r"(?:ckpt|checkpoint|step|epoch|iter|iteration)[-_=]?\d+\Z", re.IGNORECASE)
 
 def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, list[str]]:
@@ -126,7 +127,9 @@ def pattern_of(path: str) -> str:
     A directory that has another name at each start, by a count or the time, is matched by each of them.
     """
     parts = literal(path).split("/")
-    parts[:-1] = [_DIGITS.sub("*", part) if _ANEW.search(part) and not _STEPPED.search(part) else part for part in parts[:-1]]
+    parts[:-1] = [
+        part if _STEPPED.search(part) else (_DIGITS if _ANEW.search(part) else _COUNTED).sub("*", part) for part in parts[:-1]
+    ]
     for index, part in enumerate(parts[:-1]):
         if _STEPPED.search(part):
             return "/".join([*parts[:index], _DIGITS.sub("*", part)])
