@@ -190,6 +190,18 @@ class Overlooked:
         self._text = text
         return text
 
+    def renumbered(self) -> str:
+        """What to write if this attempt saves under the pattern's name with other numbers, as a start of its own; else "".
+
+        Of an attempt that was given a checkpoint, which its pattern matches, and saved none that it matches.
+        """
+        wanted, work = self._launch["checkpoint_path"] or "", self._launch["work"]
+        for pattern, files in lookalikes(self._launch, self._began_s, False).items():
+            if _numberless(pattern) == _numberless(wanted) and not Glob(wanted, work).owns(files[0]):
+                missed = f"the checkpoint pattern {_short(printable(wanted))!r} does not match what this attempt saves"
+                return f"{missed}: {_short(files[0])}; to store these, write --checkpoint {shlex.quote(pattern)}"
+        return ""
+
     def _words(self, ended: Optional[bool], denied: str) -> str:
         found = lookalikes(self._launch, max(self._began_s, self._progress.first_s - _BEFORE_S), ended is True)
         self._pattern = self._pattern if self._pattern in found else next(iter(found), "")
@@ -213,6 +225,11 @@ class Overlooked:
             return f"{nothing}; these new files look like checkpoints: {named}; for them write {line}"
         long = self._progress.stepping_s >= LONG_S
         return nothing if ended or (ended is False and long) else ""  # while it runs, the first checkpoint may still come
+
+
+def _numberless(pattern: str) -> str:
+    """A pattern or a path without what differs between steps, and between starts."""
+    return re.sub(r"[*\d]+", "*", pattern.replace("{step}", "*"))
 
 
 def _short(name: str) -> str:
