@@ -154,7 +154,9 @@ def tqdm_bar(text: str) -> Optional[Bar]:
     match = _BAR.search(text)
     if match is None:
         return None
-    inside = match.group(4)
+    inside, after = match.group(4), text[match.end() :].strip()
+    if after.startswith(": ") and after.endswith("]"):
+        inside, after = f"{inside}]{after[:-1]}", ""  # of NumPyro: avg. loss [401-500]: -163.66]
     rate = _RATE.search(inside)
     epochs = _EPOCHS.search(inside) is not None
     iterations = epochs or rate is None or _ITERATIONS.search(inside) is not None
@@ -162,7 +164,7 @@ def tqdm_bar(text: str) -> Optional[Bar]:
     counts = (int(match.group(2)), int(match.group(3)), epochs) if whole else (-1, -1, False)
     description = text[: match.start()].strip().rstrip(":").rstrip()
     postfix = inside[rate.end() :] if rate is not None else inside.partition(", ")[2]  # NeMo's bar has no rate
-    return Bar(description, counts, postfix, text[match.end() :].strip())
+    return Bar(description, counts, postfix, after)
 
 
 def is_keras_bar(text: str) -> bool:
