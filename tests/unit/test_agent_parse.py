@@ -19,6 +19,9 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("epoch 3/20 val_loss=0.1", (3, {"val_loss": 0.1})),
         ("Epoch 1 | step 120 | lr: 3e-4 | loss: -1.5", (120, {"lr": 3e-4, "loss": -1.5})),
         ("[2024-01-01 10:00:00] INFO step=7 acc=3", (7, {"acc": 3.0})),
+        ("[2/30] 1 tree, 18 leaves, train loss: 0.5, val loss: 0.75, in 0.028s", (2, {"train_loss": 0.5, "val_loss": 0.75})),
+        ("3:\t[0s / 1m:0s],\t\ttrain_loss: 4.5,\tval_loss: 4.75", (3, {"train_loss": 4.5, "val_loss": 4.75})),
+        ("59%|##8  | 1175/2000 [00:03<00:01, 5.6it/s, avg. loss [1001-1100]: -165.25]", (None, {"avg_loss": -165.25})),
         ("Epoch [2/10], Step [300/600], Loss: 0.5", (900, {"Loss": 0.5})),  # counted anew in each epoch
         ("global step 9 grad_norm=1e2", (9, {"grad_norm": 100.0})),
         ("loss 0.25 at step 4", (4, {"loss": 0.25})),

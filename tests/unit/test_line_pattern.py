@@ -19,6 +19,7 @@ LINES = {
     "val_f1: 0.52 epoch: 3": (3, {"val_f1": 0.52}),
     "loss 0.5 min 0.1 max 0.9 in 3.5 min": (None, {"loss": 0.5, "min": 0.1, "max": 0.9}),
     "gen 4 fitness 0.45 per step 1.4": (4, {"fitness": 0.45, "step_2": 1.4}),
+    "reward  |  1.0016": (None, {"reward": 1.0016}),  # RLCard: a row of a table
     "fitness@5 0.45 fitness@10 0.5 on GPU 0": (None, {"value_1": 0.45, "value_2": 0.5}),
     "GPU 0 fitness 0.3 of 1.5": (None, {"fitness": 0.3, "of": 1.5}),
     "\x1b[32mfitness\x1b[0m 0.15 gen 3": (3, {"fitness": 0.15}),

@@ -241,6 +241,8 @@ def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) ->
         ("d3rlpy_logs/DiscreteCQL_20261126080726/model_500.d3", "d3rlpy_logs/DiscreteCQL_*/model_*.d3"),
         ("outputs/2026-11-26/14-20-11/last.pt", "outputs/*-*-*/*-*-*/last.pt"),
         ("runs/exp3/weights/last.pt", "runs/exp*/weights/last.pt"),
+        ("logs/ppo/CartPole-v1_2/rl_model_2000_steps.zip", "logs/ppo/CartPole-v1_*/rl_model_*_steps.zip"),
+        ("out/lr_0.001/last.pt", "out/lr_0.001/last.pt"),
         ("out/checkpoint-500/model-00001-of-00002.safetensors", "out/checkpoint-*"),
         ("global_step100/rank0.pt", "global_step*"),
         ("run[1]/best.pt", "run?1?/best.pt"),
@@ -286,6 +288,14 @@ def test_how_the_data_is_split_is_no_checkpoint(tmp_path: Path) -> None:
     for name in ("runs/two/split.npz", "runs/two/best_split-ckpt.npz", "runs/two/splitter.npz"):
         write(tmp_path / "work" / name, zipped())
     assert found(launch(tmp_path)) == ["runs/two/best_split-ckpt.npz", "runs/two/splitter.npz"]
+
+
+def test_what_was_evaluated_is_no_checkpoint(tmp_path: Path) -> None:
+    """Stable-Baselines3's zoo: `--checkpoint logs/ppo/CartPole-v1_2/evaluations.npz` was advised all the time that it ran."""
+    for age, name in enumerate(("evaluations.npz", "rl_model_2000_steps.zip")):
+        path = write(tmp_path / "work" / "logs" / name, zipped())
+        os.utime(path, (2000 - age, 2000 - age))
+    assert found(launch(tmp_path)) == ["logs/rl_model_*_steps.zip"]
 
 
 def test_files_of_one_step_that_are_each_a_checkpoint_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 """Which shapes the names of files have: what is one checkpoint, and which pattern is advised for it."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 from launches import launch, write
-from test_overlooked import advised
+from test_overlooked import advised, begun, later, told, zipped
+from test_overlooked import step as stepped
 
 from trainmaster.agent.checkpoints.candidate_files import candidates
 from trainmaster.agent.checkpoints.pattern_advice import advice
@@ -88,5 +90,30 @@ def test_a_later_version_that_is_not_collected_is_told(tmp_path: Path, pattern: 
         path = write(tmp_path / "work" / "out" / f"{name}.ckpt", b"x")
         os.utime(path, (2000 + (name == newest), 2000 + (name == newest)))
     glob = Glob(pattern, str(tmp_path / "work"))
-    told = "out/last-v1.ckpt is in no checkpoint; if the program wrote it in place of out/last.ckpt, write --checkpoint 'out/last*.ckpt'"
-    assert advice(glob, candidates(glob), launch(tmp_path, checkpoint_path=pattern)) == told * is_told
+    words = "out/last-v1.ckpt is in no checkpoint; if the program wrote it in place of out/last.ckpt, write --checkpoint 'out/last*.ckpt'"
+    assert advice(glob, candidates(glob), launch(tmp_path, checkpoint_path=pattern)) == words * is_told
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told_of"),
+    [("out/run_1/ckpt_{step}.pt", True), ("out/run_*/ckpt_*.pt", False), ("out/run_1/*.pt", False)],
+    ids=["of one start", "of all starts", "of another shape"],
+)
+def test_what_a_restart_saves_under_another_number_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, told_of: bool
+) -> None:
+    """Stable-Baselines3's zoo: each start counts its directory on, and a second kill would have cost all since the first."""
+    path = write(tmp_path / "work" / "out" / "run_1" / "ckpt_10.pt", zipped())
+    os.utime(path, (time.time() - 500, time.time() - 500))
+    it, progress = begun(tmp_path, checkpoint_path=pattern, attempt=2)
+    assert it._scans._collector is not None
+    it._scans._collector.prime()
+    stepped(progress, 11, ago_s=65)
+    stepped(progress, 20, ago_s=0)
+    assert later(it, monkeypatch) == []  # nothing is saved yet
+    write(tmp_path / "work" / "out" / "run_2" / "ckpt_20.pt", zipped())
+    missed = f"the checkpoint pattern {pattern!r} does not match what this attempt saves: out/run_2/ckpt_20.pt"
+    advice = "to store these, write --checkpoint 'out/run_*/ckpt_*.pt'"
+    assert later(it, monkeypatch) == ([f"{missed}; {advice}"] if told_of else [])
+    it.finish(well=False)
+    assert told(it) == []  # it was told

@@ -31,6 +31,12 @@ def test_everything() -> None:
     assert line(system) == "CPU 97 %, memory 512 MiB, GPU 2 5 % 2 GiB, GPU 10 80 %, disk 0 B/s read, 1.2 MB/s written"
 
 
+def test_the_network_is_that_of_the_node() -> None:
+    """Beside a download of another program, a job that used no network was said to receive 4 MB/s."""
+    system = told(network_received_bytes_per_s=4.02e6, network_sent_bytes_per_s=5360.0)
+    assert line(system) == "network of its node 4.02 MB/s received, 5.36 kB/s sent"
+
+
 def test_of_an_ended_job_the_mean_and_the_highest_memory() -> None:
     system = told(cpu_percent=1.0, memory_bytes=1.0, gpu0_percent=0.0, gpu0_memory_bytes=2.0)
     averages = {

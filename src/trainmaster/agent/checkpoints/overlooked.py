@@ -41,10 +41,11 @@ _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"ckpt|checkpoint", re.IGNORECASE)
 _BEST = re.compile(r"(?:\A|[^a-z])best", re.IGNORECASE)  # of an earlier epoch than the last, and some programs only evaluate it
 _DATA = re.compile(  # what programs save beside checkpoints in the same formats: SchNetPack's split.npz
-    r"(?:\A|[_. -])(?:splits?|dataset|stats|statistics|indices|predictions?)(?:[_. -]|\Z)", re.IGNORECASE
+    r"(?:\A|[_. -])(?:splits?|dataset|stats|statistics|indices|predictions?|evaluations?)(?:[_. -]|\Z)", re.IGNORECASE
 )
 _ANEW = re.compile(r"(?:version|run|exp|trial|try|train)[-_]?\d+\Z|\d{4}|\d\d-\d\d-\d\d", re.IGNORECASE)
 _VERSION = re.compile(r"-v\d{1,6}\Z")
+_COUNTED = re.compile(r"(?<=[-_])\d+\Z")  # `CartPole-v1_1`, and `CartPole-v1_2` after a restart
 _STEPPED = re.compile(r"(?:ckpt|checkpoint|step|epoch|iter|iteration)[-_=]?\d+\Z", re.IGNORECASE)
 
 def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, list[str]]:
@@ -127,7 +128,9 @@ def pattern_of(path: str) -> str:
     A directory that has another name at each start, by a count or the time, is matched by each of them.
     """
     parts = literal(path).split("/")
-    parts[:-1] = [_DIGITS.sub("*", part) if _ANEW.search(part) and not _STEPPED.search(part) else part for part in parts[:-1]]
+    parts[:-1] = [
+        part if _STEPPED.search(part) else (_DIGITS if _ANEW.search(part) else _COUNTED).sub("*", part) for part in parts[:-1]
+    ]
     for index, part in enumerate(parts[:-1]):
         if _STEPPED.search(part):
             return "/".join([*parts[:index], _DIGITS.sub("*", part)])
@@ -195,6 +198,18 @@ class Overlooked:
         self._text = text
         return text
 
+    def renumbered(self) -> str:
+        """What to write if this attempt saves under the pattern's name with other numbers, as a start of its own; else "".
+
+        Of an attempt that was given a checkpoint, which its pattern matches, and saved none that it matches.
+        """
+        wanted, work = self._launch["checkpoint_path"] or "", self._launch["work"]
+        for pattern, files in lookalikes(self._launch, self._began_s, False).items():
+            if _numberless(pattern) == _numberless(wanted) and not Glob(wanted, work).owns(files[0]):
+                missed = f"the checkpoint pattern {_short(printable(wanted))!r} does not match what this attempt saves"
+                return f"{missed}: {_short(files[0])}; to store these, write --checkpoint {shlex.quote(pattern)}"
+        return ""
+
     def _words(self, ended: Optional[bool], denied: str) -> str:
         found = lookalikes(self._launch, max(self._began_s, self._progress.first_s - _BEFORE_S), ended is True)
         self._pattern = self._pattern if self._pattern in found else next(iter(found), "")
@@ -218,6 +233,11 @@ class Overlooked:
             return f"{nothing}; these new files look like checkpoints: {named}; for them write {line}"
         long = self._progress.stepping_s >= LONG_S
         return nothing if ended or (ended is False and long) else ""  # while it runs, the first checkpoint may still come
+
+
+def _numberless(pattern: str) -> str:
+    """A pattern or a path without what differs between steps, and between starts."""
+    return re.sub(r"[*\d]+", "*", pattern.replace("{step}", "*"))
 
 
 def _short(name: str) -> str:

@@ -1,19 +1,32 @@
-"""Progress bars: tqdm's `desc: 45%|███ | 450/1000 [00:10<00:12, 45.0it/s, loss=0.3]` and those of Keras."""
+"""Progress bars: tqdm's `desc: 45%|███ | 450/1000 [00:10<00:12, 45.0it/s, loss=0.3]`, Keras's, and tables of progress."""
 
 from __future__ import annotations
 
 import math
 import re
 
+from trainmaster.agent.metrics.vocabulary import NUMBER
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Optional, Set, Tuple
+
+    Found = Optional[tuple[Optional[int], dict[str, float]]]
+
+LINES_WITHOUT_ROW = 30  # after so many, the header of a table no longer counts
 
 _BAR = re.compile(r"(\d{1,3})%\|[^|]{0,400}\| {0,2}([\d.]{1,15}[kMGT]?)/([\d.]{1,15}[kMGT]?) {0,2}\[([^]\n]{0,2000})(\]?)")
 _RATE = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:[a-z]{1,12}/s|s/[a-z]{1,12})(?:, |$)", re.IGNORECASE)
 _ITERATIONS = re.compile(r"(?:\?|[\d.]{1,15})(?:it/s|s/it)")
 _EPOCHS = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:epochs?/s|s/epochs?)(?:, |$)", re.IGNORECASE)  # `tqdm(unit="epoch")`
 _KERAS = re.compile(r"(?:Epoch \d{1,9}(?:/\d{1,9})? )?\d{1,12}/(?:\d{1,12}|Unknown|None) {1,2}(?:\[[=>.]|━|- )")
+_DONE = re.compile(r"(step|iter|iteration|epoch) \(% ?done\)(?: {2}|\Z)", re.IGNORECASE)
+_DONE_ROW = re.compile(r"(\d{1,15}) \((\d{1,4}(?:\.\d{1,4})?)%\)(?: {2}|\Z)")
+_TIME = re.compile(r"\d{1,9}(?:\.\d{1,6})? (?:ms|[smhd])(?:[ ,]|\Z)")
+_ROUNDED = 0.02  # how far the totals of two rows may be apart, whose shares are rounded
+_SCALED = re.compile(rf"({NUMBER}) ?([KMBTP]?)\Z")
+_SCALES = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12, "P": 15}
+_DRAWN_MAX = 100  # rows that are known again
 
 
 class Bar:
@@ -141,7 +154,9 @@ def tqdm_bar(text: str) -> Optional[Bar]:
     match = _BAR.search(text)
     if match is None:
         return None
-    inside = match.group(4)
+    inside, after = match.group(4), text[match.end() :].strip()
+    if after.startswith(": ") and after.endswith("]"):
+        inside, after = f"{inside}]{after[:-1]}", ""  # of NumPyro: avg. loss [401-500]: -163.66]
     rate = _RATE.search(inside)
     epochs = _EPOCHS.search(inside) is not None
     iterations = epochs or rate is None or _ITERATIONS.search(inside) is not None
@@ -149,9 +164,73 @@ def tqdm_bar(text: str) -> Optional[Bar]:
     counts = (int(match.group(2)), int(match.group(3)), epochs) if whole else (-1, -1, False)
     description = text[: match.start()].strip().rstrip(":").rstrip()
     postfix = inside[rate.end() :] if rate is not None else inside.partition(", ")[2]  # NeMo's bar has no rate
-    return Bar(description, counts, postfix, text[match.end() :].strip())
+    return Bar(description, counts, postfix, after)
 
 
 def is_keras_bar(text: str) -> bool:
     """Whether a line is a bar of Keras, or the line that Keras prints in place of one."""
     return _KERAS.match(text) is not None and (": " in text)
+
+
+class Progressing:
+    """A table of how much is done: `Step (% Done)  Train Rays / Sec`, and below it `10 (1.11%)  117.66 K` (nerfstudio).
+
+    Its last rows are drawn again below each new one. Columns of other values than numbers, such as times, are left out, and a
+    row without one of the columns has only its step: which of them is blank is not known. So has each row where no header is
+    printed, as after a resume: two rows with a time, which agree on the total, show that there is a table.
+    """
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._word = ""  # of the first column
+        self._drawn: dict[str, None] = {}  # rows, in their order
+        self._lines = 0  # without a row, since the last one
+        self._before = (0, 0.0)  # the step of a row without a header, and its total
+
+    @property
+    def open(self) -> bool:
+        """Whether a header was seen."""
+        return bool(self._word)
+
+    def _begins(self, row: re.Match[str], rest: str) -> bool:
+        """Whether a row without a header and one before it agree on the total."""
+        step, share = int(row[1]), float(row[2])
+        if not share or _TIME.match(rest) is None:
+            return False
+        (before, total), self._before = self._before, (step, step / share)
+        return step > before > 0 and abs(step / share - total) <= _ROUNDED * total
+
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether its rows are of epochs."""
+        return self._word == "epoch"
+
+    def feed(self, text: str) -> tuple[bool, Found]:
+        """(whether the line is a header or a row, what a row says that was not drawn before)."""
+        header = _DONE.match(text)
+        if header is not None:
+            self._word, self._lines = header[1].lower(), 0
+            cells = [name.strip() for name in text[header.end() :].split("  ") if name.strip()]
+            self._names = [name.replace(" / ", "/").replace(" ", "_") for name in cells]
+            return True, None
+        row = _DONE_ROW.match(text)
+        if row is not None and not self._word and self._begins(row, text[row.end() :]):
+            self._word, self._names = "step", []
+        if row is None or not self._word:
+            self._lines += 1
+            self._word = self._word if self._lines <= LINES_WITHOUT_ROW else ""
+            return False, None
+        self._lines = 0
+        if text in self._drawn:
+            return True, None
+        self._drawn[text] = None
+        if len(self._drawn) > _DRAWN_MAX:
+            del self._drawn[next(iter(self._drawn))]
+        cells = text[row.end() :].split("  ") if row.end() < len(text) else []
+        found = [_SCALED.match(cell.strip()) for cell in cells] if len(cells) == len(self._names) else []
+        values = {
+            name: float(f"{cell[1].replace(',', '')}e{_SCALES[cell[2]]}")
+            for name, cell in zip(self._names, found)  # noqa: B905 - Python 3.9
+            if cell is not None and "e" not in cell[1].lower() and cell[1][-1:].isdigit()
+        }
+        return True, (int(row[1]), values)

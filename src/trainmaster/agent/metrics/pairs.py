@@ -54,8 +54,8 @@ _ROUND_BESIDE = re.compile(  # torchtune: epoch and step; GPT-2: step and second
 )
 _ROUND = re.compile(
     r"\[ {0,2}(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(?: {0,2}([/,]) {0,2}\d{1,12})?\](?:\[ {0,2}(\d{1,12})/(\d{1,12})\])?"
-    r":? {1,2}(?=[A-Za-z\"'%][^:=]{0,80}[:=])"
-    r"|(\d{1,12}): {1,2}(?=[A-Za-z][^:=]{0,80}[:=])"
+    r":? {1,2}(?=\d{1,9} [a-z]{1,20}, |[A-Za-z\"'%][^:=]{0,80}[:=])"
+    r"|(\d{1,12}): {1,2}(?:\[[\dmsh:]{1,20} / [\dmsh:]{1,20}\], {1,2})?(?=[A-Za-z][^:=]{0,80}[:=])"  # how long it took
 )
 _BEFORE_CELLS = re.compile(r"(\d{1,12}) {1,2}\| {1,2}(?=[A-Za-z])")  # llama2.c: `10 | loss 3.78 | lr 5.0e-04`
 _HEADING = re.compile(  # [ROUND 3], ****** Running generation 0 ******
@@ -71,6 +71,7 @@ _OPENINGS = ("[", "'", '"')  # between a separator and a value: lr=[0.1, 0.1]
 _SEPARATORS = (":", "=", "->")
 _SEPARATED = (*_SEPARATORS, "[")
 _AFTER_UNIT = re.compile(r" \([^()]{1,20}\)$")
+_AFTER_RANGE = re.compile(r"(?<=\w) \[\d{1,12}-\d{1,12}\]$")  # avg. loss [401-500]: over which steps
 _CALL = re.compile(r"(?<![\w(])[A-Za-z]\w{0,20}\([\w(),]{0,20}\)$")  # D(x)
 _BEFORE_NAME = re.compile(r".*(?:[,;|()\[\]{}<>•→─━═█:=]|[.!?%] (?<![Aa]vg. )|  | - |--)", re.DOTALL)
 _SENTENCE = words("with and is was are has have had achieved reached got done finished complete completed after the a an")
@@ -347,6 +348,7 @@ def _name(gap: str, spaced: bool) -> str:
         call = _CALL.search(tail)
         if call is not None:
             return call.group()
+    tail = _AFTER_RANGE.sub("", tail) if tail.endswith("]") else tail
     match = _BEFORE_NAME.match(tail)
     if match is not None:
         if tail.endswith("--", 0, match.end()) and not tail.startswith(" ", match.end()):

@@ -52,7 +52,7 @@ _SAVING = re.compile(r"(?=[sbi\"])(?:\b(?:sav(?:e|ed|ing)|stopp(?:ed|ing)|stop|b
 _DEFAULT = re.compile(r"\[default: ?[^]]{0,200}\]\Z")  # a list of options
 _MEMBER = re.compile(r"\"[^\"]{1,100}\": {0,2}[^ {\[]{1,60}\Z")  # of an object printed over several lines: the best result, say
 _SETTING = re.compile(r"[A-Za-z_]{1,40}: {0,2}\d{1,15}\Z")  # epoch: 4
-_CELLS = (b"|", "┃".encode())  # the latter begins the header of rich's tables
+_CELLS = (b"|", "┃".encode(), "│".encode())  # the second begins the header of rich's tables
 _SETS = ("test", "learn")  # names of their own: CatBoost's `0: test: 0.766  best: 0.766 (0)`
 _SETTINGS = re.compile(r"[=:] {0,2}(?:True|False|None|true|false|null)\b")  # in a line of options
 _SETTINGS_MIN = 3
@@ -115,7 +115,7 @@ class Parser:
     @property
     def waits(self) -> bool:
         """Whether a line so far is only read with one after it: a row of a table, a dictionary."""
-        return self._rows.open or self._trainer.holds
+        return self._rows.holds or self._trainer.holds
 
     def recounts(self) -> bool:
         """Whether a step was named just now, after epochs had been taken for steps. True once."""
@@ -152,10 +152,9 @@ class Parser:
         return self._steps.choose(counters(line), True, "")[1], values
 
     def _read(self, line: bytes) -> Found:
-        if is_long_json(line):
-            stripped = line.strip()
-            return self._object(objects.of_json(stripped[: stripped.rfind(b",", 0, JSON_MAX)] + b"}"), "")
         stripped = line.strip()
+        if is_long_json(line):
+            return self._object(objects.of_json(stripped[: stripped.rfind(b",", 0, JSON_MAX)] + b"}"), "")
         if stripped[:1] == b"{" and stripped[-1:] == b"}":
             found = objects.of_json(stripped)
             if found is not None:
@@ -170,6 +169,7 @@ class Parser:
         text = plain(line)
         belongs, read = self._rows.feed(text)
         if belongs:
+            self._columns.above(text, line)
             self.rule, self._steps.seen = "table", self._steps.seen or (read is not None and read[0] is not None)
             return read
         belongs, read = self._columns.feed(text, line)

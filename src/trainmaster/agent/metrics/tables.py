@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 
+from trainmaster.agent.metrics.bars import LINES_WITHOUT_ROW, Progressing
 from trainmaster.agent.metrics.line_text import aligned, plain, without_prefix
 from trainmaster.agent.metrics.pairs import under_all
-from trainmaster.agent.metrics.vocabulary import EPOCH, NUMBER, RANKS, STEP, measured, number
+from trainmaster.agent.metrics.vocabulary import EPOCH, NUMBER, RANKS, STEP, is_exact, measured, number
 from trainmaster.agent.transport.point_values import is_step
 
 TYPE_CHECKING = False
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 _ROWS_MAX = 300
 _RULE_MIN = 5  # characters
 _HEADER_MAX = 600  # characters
-_LINES_WITHOUT_ROW = 30  # after so many, a header no longer counts
 _RULE = "-=─━+|┼┬┴├┤┌┐└┘┏┓┳┡┩╇ "  # of which the line around a table is made
+_PARTS = frozenset(("train", "training", "val", "valid", "validation", "dev", "eval", "test"))
+_LINE = _RULE + "╒═╤╕╞╪╡╘╧╛┝┿┥"
 _MEASURED = re.compile(r"[A-Za-z]\w{0,40}(?:\.\w{1,40})? metric\Z")  # Lightning: `Test metric`, `Validate metric`
 _MEASURED_PLAIN = re.compile(r"[A-Za-z]\w{0,40}(?:\.\w{1,40})? metric {1,2}DataLoader 0\Z")  # without rich
 _PLAIN_ROW = re.compile(rf" {{0,2}}([A-Za-z][^\s|]{{0,120}}) {{1,2}}({NUMBER})\Z")
+_GROUP = re.compile(r"(?<=\|) {0,60}([A-Za-z][^|]{0,60}?) {0,60}(?=\|)")
 _GAP = re.compile(r"  |[|,;]")
 _FIELDS = re.compile(r"[ |,;]+")
 _FIELD = re.compile(r"[^ |,;]+")
@@ -58,13 +61,43 @@ _RULES = ("--", "**", "##")
 _BEFORE_OBJECT = {b"valid:": "val", b"validation:": "val", b"eval:": "eval", b"test:": "test"}  # ParlAI: `REPORT   | valid:`
 _BEFORE_OBJECT_MAX = 12  # bytes
 _LABEL = re.compile(r"[A-Za-z][\w./-]{0,80}\Z")  # of an evaluation: OLMo's `piqa`
-_DONE = re.compile(r"(step|iter|iteration|epoch) \(% ?done\)(?: {2}|\Z)", re.IGNORECASE)
-_DONE_ROW = re.compile(r"(\d{1,15}) \((\d{1,4}(?:\.\d{1,4})?)%\)(?: {2}|\Z)")
-_TIME = re.compile(r"\d{1,9}(?:\.\d{1,6})? (?:ms|[smhd])(?:[ ,]|\Z)")
-_ROUNDED = 0.02  # how far the totals of two rows may be apart, whose shares are rounded
-_SCALED = re.compile(rf"({NUMBER}) ?([KMBTP]?)\Z")
-_SCALES = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12, "P": 15}
-_DRAWN_MAX = 100  # rows that are known again
+
+
+class Parts:
+    """A table of what was measured of each part of the data: `| loss | 0.5 | 0.6 |` below `| | train | test |` (Ludwig).
+
+    What is not named as measured is read below a row that is: the table may be of the sizes of the data.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._measured = False
+
+    @property
+    def open(self) -> bool:
+        """Whether rows may follow."""
+        return bool(self._parts)
+
+    def feed(self, cells: list[str]) -> tuple[bool, Found]:
+        """(whether the line belongs to such a table, what it says). `cells`: of the line, as its bars divide it."""
+        name, *parts = [cell.strip() for cell in cells[1:-1]] or [""]
+        if len(parts) < 2 or cells[0] or cells[-1]:
+            self._parts = [] if "".join(cells).strip(_LINE) else self._parts
+            return False, None
+        if _PARTS.issuperset(map(str.lower, parts)):
+            self._parts, self._measured = list(map(str.lower, parts)), False
+            return True, None
+        if len(parts) != len(self._parts) or not _NAME.match(name):
+            self._parts = []
+            return False, None
+        sure = measured(name)
+        self._measured, name = self._measured or sure, name.replace(" ", "_")
+        values = {
+            f"{part}_{name}": float(cell.rstrip("%").replace(",", ""))
+            for part, cell in zip(self._parts, parts)  # noqa: B905 - Python 3.9
+            if _NUMBER.match(cell) and (sure or (self._measured and is_exact(cell)))
+        }
+        return True, (None, values) if values else None
 
 
 class Rows:
@@ -74,17 +107,27 @@ class Rows:
         self._values: dict[str, float] = {}
         self._section = ""
         self._measured = self._begun = False  # its header says so: such a table needs no step; a row of it was read
+        self._parts = Parts()
 
     @property
     def open(self) -> bool:
         """Whether a table has begun."""
+        return self.holds or self._parts.open
+
+    @property
+    def holds(self) -> bool:
+        """Whether rows were read that are not reported yet."""
         return self._measured or bool(self._values)
 
     def feed(self, text: str) -> tuple[bool, Found]:
         """(whether the line belongs to a table, what a table that ends here says)."""
         cells = text.strip().split("|")
+        belongs, read = self._parts.feed(cells)
+        if belongs:
+            return True, read
         if len(cells) == 4 and not cells[0] and not cells[3]:
-            self._measured = self._measured or _MEASURED.match(cells[1].strip()) is not None
+            loaded = cells[2].strip().startswith("DataLoader")  # Ludwig names what it chose: `Validation metric | roc_auc`
+            self._measured = self._measured or (loaded and _MEASURED.match(cells[1].strip()) is not None)
             self._row(cells[1], cells[2].strip())
             return True, None
         rule = not text.strip(_RULE) and len(text) >= _RULE_MIN
@@ -116,70 +159,6 @@ class Rows:
                 self._values[(self._section if cell.startswith("  ") else "") + name] = value
 
 
-class Progressing:
-    """A table of how much is done: `Step (% Done)  Train Rays / Sec`, and below it `10 (1.11%)  117.66 K` (nerfstudio).
-
-    Its last rows are drawn again below each new one. Columns of other values than numbers, such as times, are left out, and a
-    row without one of the columns has only its step: which of them is blank is not known. So has each row where no header is
-    printed, as after a resume: two rows with a time, which agree on the total, show that there is a table.
-    """
-
-    def __init__(self) -> None:
-        self._names: list[str] = []
-        self._word = ""  # of the first column
-        self._drawn: dict[str, None] = {}  # rows, in their order
-        self._lines = 0  # without a row, since the last one
-        self._before = (0, 0.0)  # the step of a row without a header, and its total
-
-    @property
-    def open(self) -> bool:
-        """Whether a header was seen."""
-        return bool(self._word)
-
-    def _begins(self, row: re.Match[str], rest: str) -> bool:
-        """Whether a row without a header and one before it agree on the total."""
-        step, share = int(row[1]), float(row[2])
-        if not share or _TIME.match(rest) is None:
-            return False
-        (before, total), self._before = self._before, (step, step / share)
-        return step > before > 0 and abs(step / share - total) <= _ROUNDED * total
-
-    @property
-    def counts_epochs(self) -> bool:
-        """Whether its rows are of epochs."""
-        return self._word == "epoch"
-
-    def feed(self, text: str) -> tuple[bool, Found]:
-        """(whether the line is a header or a row, what a row says that was not drawn before)."""
-        header = _DONE.match(text)
-        if header is not None:
-            self._word, self._lines = header[1].lower(), 0
-            cells = [name.strip() for name in text[header.end() :].split("  ") if name.strip()]
-            self._names = [name.replace(" / ", "/").replace(" ", "_") for name in cells]
-            return True, None
-        row = _DONE_ROW.match(text)
-        if row is not None and not self._word and self._begins(row, text[row.end() :]):
-            self._word, self._names = "step", []
-        if row is None or not self._word:
-            self._lines += 1
-            self._word = self._word if self._lines <= _LINES_WITHOUT_ROW else ""
-            return False, None
-        self._lines = 0
-        if text in self._drawn:
-            return True, None
-        self._drawn[text] = None
-        if len(self._drawn) > _DRAWN_MAX:
-            del self._drawn[next(iter(self._drawn))]
-        cells = text[row.end() :].split("  ") if row.end() < len(text) else []
-        found = [_SCALED.match(cell.strip()) for cell in cells] if len(cells) == len(self._names) else []
-        values = {
-            name: float(f"{cell[1].replace(',', '')}e{_SCALES[cell[2]]}")
-            for name, cell in zip(self._names, found)  # noqa: B905 - Python 3.9
-            if cell is not None and "e" not in cell[1].lower() and cell[1][-1:].isdigit()
-        }
-        return True, (int(row[1]), values)
-
-
 class Columns:
     """A table with a header line, whose rows begin with a step, an epoch, another count, or the name of a class."""
 
@@ -188,6 +167,7 @@ class Columns:
         self._spans: list[tuple[int, int]] = []  # where each column stands in its line
         self._step = 0  # the column of the step; -1 in a table of classes, of which the row for all is read
         self._lines = 0  # without a row, since the last one
+        self._groups: list[tuple[int, int, str]] = []  # of columns, in the last line of such: where each stands, and its name
         self._done = Progressing()
 
     @property
@@ -202,6 +182,12 @@ class Columns:
             return self._done.counts_epochs
         return self._step < 0 or _COUNTS[self._names[self._step].lower()] > STEP
 
+    def above(self, text: str, line: bytes) -> None:
+        """Learn the groups of columns from a line that may stand above a header: `| Population Average | Best |` (gplearn)."""
+        edged = text.lstrip().startswith("|") and text.endswith("|")
+        found = _GROUP.finditer(aligned(line)) if edged else ()
+        self._groups = [(*each.span(), each[1].replace(" ", "_")) for each in found]
+
     def feed(self, text: str, line: bytes) -> tuple[bool, Found]:
         """(whether the line is a header or a row, what a row says). `text`: the plain text of the line."""
         belongs, read = self._done.feed(text)
@@ -211,7 +197,9 @@ class Columns:
         bar = _THIN_BAR.search(text)
         text = text if bar is None else text[: bar.start()]
         if self._header(text, line):
+            self._names = [self._grouped(index, name) for index, name in enumerate(self._names)]
             return True, None
+        self.above(text, line)
         if not self._names:
             return False, None
         if _DASHES.match(text):
@@ -222,7 +210,7 @@ class Columns:
             row = row[0], under_all(_LABELS[label[1]], row[1])
         drawn = "|" in text and "%" in text  # fastai draws its bars between the rows
         self._lines = 0 if row is not None else self._lines + (not drawn)
-        if self._lines > _LINES_WITHOUT_ROW:
+        if self._lines > LINES_WITHOUT_ROW:
             self._names = []
         return row is not None, row
 
@@ -246,6 +234,13 @@ class Columns:
         ranked = [(_COUNTS[name.lower()], index) for index, name in enumerate(names) if name.lower() in _COUNTS]
         self._step = min(ranked)[1] if ranked else -1
         return True
+
+    def _grouped(self, index: int, name: str) -> str:
+        """The name of a column; of several with one name, each has that of its group before it."""
+        if self._names.count(name) < 2 or not self._spans:
+            return name
+        begin, end = self._spans[index]
+        return next((f"{group}_{name}" for first, last, group in self._groups if first <= begin and end <= last), name)
 
     def _stand(self, column: re.Pattern[str], line: bytes) -> None:
         """Learn where the columns stand, if this line has one text for each."""

@@ -134,6 +134,8 @@ class CheckpointScans:
         if collector is not None:
             collected = collector.matches.advice() if collector.collected else None
             denied = collector.matches.denied
+            if collected == "" and not collector.count:
+                collected = self._overlooked.renumbered()
         text = self._overlooked.look(collected, ended, denied)
         if text is not None:
             self._delivery.warn("checkpoint pattern", text)

@@ -23,7 +23,7 @@ _MARGIN = r"^\s*"  # before a number that the line begins with: it may stand aft
 _VALUE = rf"[-+.\deE]+|{_NOT_FINITE}"
 _MARKS = re.compile(r"[\W_]+")
 _BETWEEN = " \t:=([|#"  # a name and its number
-_BETWEEN_MAX = 4
+_BETWEEN_MAX = 5  # a bar, and two blanks on each side
 _IN_BRACKETS = re.compile(r"\[[A-Za-z][\w/]{0,60}\]\Z", re.ASCII)  # [val] 0.5
 _QUOTED = re.compile(r"['\"]([A-Za-z][\w/]{0,60})['\"],?\Z", re.ASCII)  # ('average_q', 0.5)
 _OPENING = ("[", "(", "{", "=", ":", "|", "<")

@@ -26,10 +26,10 @@ def line(system: Mapping[str, Any]) -> str:
         held = told.get(f"gpu{index}_memory_bytes")
         memory = f" {human.memory(held)}" if held is not None else ""
         parts.append(f"GPU {index} {told[f'gpu{index}_percent']:.0f} %{memory}")
-    for name, first, second in (("disk", "read", "written"), ("network", "received", "sent")):
+    for name, of, first, second in (("disk", "", "read", "written"), ("network", " of its node", "received", "sent")):
         one, other = (told.get(f"{name}_{way}_bytes_per_s") for way in (first, second))
         if one is not None and other is not None and one + other >= 1:
-            parts.append(f"{name} {human.size(one)}/s {first}, {human.size(other)}/s {second}")
+            parts.append(f"{name}{of} {human.size(one)}/s {first}, {human.size(other)}/s {second}")
     return ", ".join(parts) + (" (means; memory at its highest)" if ended and parts else "")
 
 
