@@ -1,8 +1,8 @@
-"""When waiting jobs will start, with bounds: the queue played forward over drawn run times, corrected by what came true.
+"""When waiting jobs will start, with bounds: the queue played forward over drawn run times, corrected by earlier waits.
 
-Drawn times say too little of what is to come: a user does the same thing over and over, and others arrive. So the quantiles of
-the draws are moved, each by itself, until the truth lies below them as often as it should (`Calibration`). Of the tenth that a
-90 % bound leaves out, less lies before it than behind it: waits have a long tail, and so the interval is shorter.
+The draws alone are too narrow: a user's jobs are alike, and other jobs arrive. So each quantile of the draws is moved until as
+many actual waits are below it as should be (`Calibration`). A 90 % bound leaves out 3 % of the waits below it and 6.5 % above:
+waits have a long tail, so the interval is shorter than with 5 % on each side.
 Source: conformal correction of quantiles, Romano, Patterson and Candès, NeurIPS 2019; followed over time as in Gibbs and
 Candès, NeurIPS 2021.
 """
@@ -21,15 +21,15 @@ from trainmaster.scheduling.prediction.lifetimes import Lifetimes
 if TYPE_CHECKING:
     from random import Random
 
-AHEAD_MAX = 400  # so many in front of the queue are played forward; who stands further back has no forecast
+AHEAD_MAX = 400  # the first jobs of the queue, which are played forward; jobs further back have no forecast
 SAMPLES, SAMPLES_MIN = 50, 10
-TELLING = 10  # fewer finished jobs, or fewer estimates, say little
+TELLING = 10  # with fewer finished jobs, or fewer estimates, a figure is a guess
 _DECISIONS_MAX = 3_000  # in one forecast: of a long queue there are fewer samples
 _DRAWN = (0.05, 0.25, 0.5, 0.75, 0.95)  # quantiles of the draws
 _TRUE = (0.03, 0.25, 0.5, 0.75, 0.935)  # which quantiles of the truth they are to become
 _OFFSET_S = 600.0  # errors are factors of long waits and seconds of short ones
 _STEP, _FIRST, _SOON = 0.015, 20.0, 1.0  # the step of the n-th outcome: 1 / (n + 20), and never less than 0.015
-_BEFORE = (-0.7, -0.2, 0.0, 0.2, 0.5)  # logarithms by which the quantiles are moved before anything came true
+_BEFORE = (-0.7, -0.2, 0.0, 0.2, 0.5)  # logarithms by which the quantiles are moved before the first outcome
 
 
 class Waits(NamedTuple):
@@ -71,9 +71,9 @@ def _error(said_s: float, waited_s: float) -> float:
 def forecasts(
     snapshot: Snapshot, policy: Policy, lifetimes: Lifetimes, wanted: Collection[str], rng: "Random"
 ) -> dict[str, Waits]:
-    """What is drawn of the waits of `wanted`, from now, not corrected yet; the same snapshot and seed give the same.
+    """The drawn waits of `wanted`, from now, not corrected yet. The same snapshot and seed give the same.
 
-    Left out is who stands too far back, or would rather never start than start.
+    Left out are jobs too far back in the queue, and jobs that do not start in half of the draws.
     """
     queue = ordered(snapshot, policy)
     if len(queue) > AHEAD_MAX:

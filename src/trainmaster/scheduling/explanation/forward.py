@@ -1,4 +1,4 @@
-"""The queue played forward: the very same `cycle`, over run times that were drawn, tells when each job would start.
+"""The queue played forward: the same `cycle`, over drawn run times, gives the start of each job.
 
 Nothing arrives meanwhile; nodes stay as they are.
 """
@@ -17,7 +17,7 @@ from trainmaster.scheduling.moments import beat_s, moments_of
 from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.scheduling.state.cluster import ClusterState
 
-_TURNS = 40  # for each job: whoever has not started after so many decisions never does
+_TURNS = 40  # decisions for each job: one that has not started by then never does
 
 
 def starts(snapshot: Snapshot, policy: Policy, lives: Mapping[str, float], wanted: Collection[str]) -> dict[str, float]:
@@ -37,14 +37,14 @@ def starts(snapshot: Snapshot, policy: Policy, lives: Mapping[str, float], wante
 
 
 def settled(usage: Accounts, run: Run, now_s: float, rules: Cluster) -> tuple[Member, Account]:
-    """Whose account an attempt that is over goes to, and what is in it then."""
+    """The account that an attempt is charged to when it ends, and its new balance."""
     owner = (run.task.kind.project, run.task.kind.member)
     account = usage.get(owner, Account(0.0, now_s))
     return owner, charged(account, service_of(run.grant.ask, rules.cpu_weight), (run.placed_s, now_s), rules.half_life_s)
 
 
 class _World:
-    """A snapshot that goes on."""
+    """The cluster as time goes on from a snapshot."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, lives: Mapping[str, float]) -> None:
         self.snapshot, self.policy = snapshot, policy
@@ -58,7 +58,7 @@ class _World:
         self.state: ClusterState | None = None
 
     def decide(self) -> set[str]:
-        """One decision, carried out; who started."""
+        """One decision, carried out. Returns the jobs that started."""
         now = self.snapshot._replace(
             now_s=self.now_s,
             waiting=self.waiting,
@@ -82,7 +82,7 @@ class _World:
         return {one.job for one in plan.handovers} | {one.job for one in plan.placements}
 
     def advance(self) -> bool:
-        """To the next moment at which something may change; False when there is none."""
+        """Go to the next moment at which something may change; False: there is none."""
         due = [self.ends[0][0]] if self.ends else []
         due += [turn_s for task in self.waiting.values() for turn_s in task.turns_s if turn_s > self.now_s]
         every_s = beat_s(self.policy)
@@ -121,7 +121,7 @@ class _World:
         self.usage[owner] = account
 
     def _evict(self, id: str, shrunk: bool) -> None:
-        """Back into the queue with what is left of it; what it keeps is its own."""
+        """Return a job to the queue with its remaining run time. If it shrinks, the nodes that it keeps are promised to it."""
         run = self.running[id]
         self._leave(id, run)
         self.left_s[id] = max(0.0, self.left_s[id] - (self.now_s - max(run.placed_s, self.snapshot.now_s)))

@@ -2,7 +2,7 @@
 
 A change is a job that runs and ends, a node that takes work again, a pool without maintenance, a project whose quota does not
 count, or a job ahead in the queue that is not there. First is found what the job needs were it alone in the queue,
-trying likely changes first; then who ahead of it must start or leave besides; then whether fewer would do, one size after
+trying likely changes first; then which jobs ahead of it must start or leave; then whether fewer would do, one size after
 another, as long as there is time for it (`TRIES_MAX`). Laws: the changes let it start, none of them can be done without, and no
 smaller set does.
 Source: QuickXplain, U. Junker, AAAI 2004.
@@ -23,30 +23,29 @@ from trainmaster.scheduling.model.space import GONE, Site
 from trainmaster.scheduling.policies.policy import Policy
 
 ENDS, OPENS, WINDOW, QUOTA, LEAVES, TURN = "ends", "opens", "window", "quota", "leaves", "turn"
-AHEAD_MAX = 64  # jobs ahead that are told apart; more are one change: all of them
-TRIES_MAX = 1_000  # decisions for sets that are smaller; sizes of which there are more sets than are left are not begun
-_LOOKED_MAX = 100_000  # jobs that those decisions look at in all
+AHEAD_MAX = 64  # jobs ahead, each a change of its own; more than that are one change together
+TRIES_MAX = 1_000  # decisions to look for a smaller set; a size with more sets than decisions are left is not tried
+_LOOKED_MAX = 100_000  # jobs that these decisions look at together
 T = TypeVar("T")
 
 
 class Change(NamedTuple):
-    """`what` is one of the constants above; `name` that of a job, node, pool or project; of `TURN` the job whose it is."""
+    """`what` is one of the constants above. `name`: of a job, node, pool or project; for `TURN` of the job that goes first."""
 
     what: str
     name: str
 
 
 def remedy(snapshot: Snapshot, policy: Policy, id: str) -> tuple[Change, ...] | None:
-    """A smallest set of changes that lets `id` start at once; None where nothing does.
+    """A smallest set of changes that lets `id` start at once; None: no changes do.
 
-    Of several as small it has what comes first in the order of hope. Where there are too many to try (`TRIES_MAX`) it may not
-    be the smallest; none of it can be left out even so. () for one that the next decision starts. Its back-off is taken to be
-    over.
+    Of several smallest sets: the likeliest changes (`_wishes`). If there are too many sets to try (`TRIES_MAX`), a smaller one
+    may exist, but none of the changes can be left out. (): the next decision starts the job. Its back-off counts as over.
     """
     queue = ordered(snapshot, policy)
     place = next(at for at, task in enumerate(queue) if task.id == id)
-    it, others = queue[place]._replace(not_before_s=0.0), queue[:place]  # who is behind it is tried after it, unless
-    if policy.shares or policy.parts:  # the order changes while a decision is made
+    it, others = queue[place]._replace(not_before_s=0.0), queue[:place]  # jobs behind it are tried later
+    if policy.shares or policy.parts:  # except where a start changes the order
         others = [*others, *queue[place + 1 :]]
     ahead = [Change(LEAVES, task.id) for task in reversed(others)] if len(others) <= AHEAD_MAX else [Change(TURN, id)]
     world = snapshot._replace(waiting={**{task.id: task for task in others}, id: it})
@@ -63,7 +62,7 @@ def remedy(snapshot: Snapshot, policy: Policy, id: str) -> tuple[Change, ...] | 
     if needed is None:
         return None
     first = _fewest(lambda some: starts(world, (*needed, *some)), ahead)
-    assert first is not None, "with none of them there it starts"
+    assert first is not None, "it starts if all of them leave"
     found = _without_more(lambda some: starts(world, some), (*needed, *first))
     tries = min(TRIES_MAX, _LOOKED_MAX // (len(world.waiting) + len(world.running)))
     smaller = _smaller(lambda some: starts(world, some), (*wishes, *ahead), len(found), tries)
@@ -108,13 +107,13 @@ def _left_alone(site: Site) -> Site:
 
 
 def _unbounded(project: Project) -> Project:
-    """Without what it may not exceed."""
+    """Without quotas and limits."""
     quotas = tuple((name, replace(quota, nominal=UNBOUNDED, limit=UNBOUNDED)) for name, quota in project.quotas)
     return replace(project, quotas=quotas, running_max=None, running_per_member_max=None)
 
 
 def _wishes(snapshot: Snapshot) -> list[Change]:
-    """What may change besides the queue, as it is hoped for: ends, soonest first; nodes; windows; quotas."""
+    """What may change besides the queue, the likeliest first: ends, soonest first; nodes; windows; quotas."""
     runs = sorted(snapshot.running.values(), key=lambda run: (not run.stopping, run.end_s, run.placed_s, run.task.seq))
     closed = [site.name for site in snapshot.sites if not site.open and site.why != GONE]
     bounded = [one.name for one in snapshot.rules.projects if one != _unbounded(one)]
@@ -124,7 +123,7 @@ def _wishes(snapshot: Snapshot) -> list[Change]:
 
 
 def _fewest(enough: Callable[[Sequence[Change]], bool], wishes: Sequence[Change]) -> tuple[Change, ...] | None:
-    """A smallest part of `wishes` that is enough, of those in front rather than of those behind; None: not even all are."""
+    """A smallest part of `wishes` that is enough, rather of the first ones; None: not even all of them are enough."""
     if not enough(wishes):
         return None
     return () if enough(()) else tuple(sorted(_explain((), False, wishes, enough), key=wishes.index))
@@ -133,7 +132,7 @@ def _fewest(enough: Callable[[Sequence[Change]], bool], wishes: Sequence[Change]
 def _explain(
     given: tuple[Change, ...], news: bool, wishes: Sequence[Change], enough: Callable[[Sequence[Change]], bool]
 ) -> tuple[Change, ...]:
-    """What is needed of `wishes` besides `given`; `news`: something has been added to `given` since it was last tried."""
+    """What is needed of `wishes` besides `given`. `news`: `given` has grown since it was last tried."""
     if news and enough(given):
         return ()
     if len(wishes) == 1:
@@ -157,7 +156,7 @@ def _without_more(starts: Callable[[Sequence[Change]], bool], found: tuple[Chang
 def _smaller(
     starts: Callable[[Sequence[Change]], bool], offered: Sequence[Change], size: int, tries: int
 ) -> tuple[Change, ...] | None:
-    """The first set of fewer than `size`, the smallest sizes first; None where there is none, or no time for its size."""
+    """The first set of fewer than `size` changes that is enough, the smallest sizes first; None: none, or too many to try."""
     for count in range(1, size):
         tries -= comb(len(offered), count)
         if tries < 0:
@@ -169,7 +168,7 @@ def _smaller(
 
 
 def _sets(offered: Sequence[Change], count: int) -> Iterator[tuple[Change, ...]]:
-    """Those of that size, each before all that have one from further back."""
+    """The sets of that size, ordered by their last change."""
     if not count:
         yield ()
     for last in range(count - 1, len(offered)) if count else ():

@@ -11,7 +11,7 @@ from trainmaster.scheduling.state.order import Sharing, by_keys
 
 
 def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:
-    """The waiting jobs as the policy wants them tried."""
+    """The waiting jobs in the policy's order."""
     if policy.parts:
         found = [task for seen, one in Parts(snapshot, policy) for task in ordered(seen, one)]
         return list({task.id: task for task in found}.values())
@@ -23,7 +23,7 @@ def ordered(snapshot: Snapshot, policy: Policy) -> list[Task]:
 
 
 def terms(snapshot: Snapshot, policy: Policy, id: str) -> Mapping[str, float] | None:
-    """The terms of a waiting job, in the first pool where it could run; None where its order is no sum."""
+    """The terms of a waiting job, in the first pool where it could run; None: its order is no sum."""
     if policy.parts:
         return next((terms(seen, one, id) for seen, one in Parts(snapshot, policy) if id in seen.waiting), None)
     if policy.terms is None:

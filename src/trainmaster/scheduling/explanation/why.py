@@ -40,7 +40,7 @@ def why(task: Task, snapshot: Snapshot, position: int, refused: Refusal, reason:
 
 
 def _now(space: Space, ask: Ask) -> str:
-    """What there is of it."""
+    """How much of it is free."""
     if ask.within is not None:
         return _most_in_one(space, ask, ask.within)
     if ask.nodes > 1:
@@ -49,7 +49,7 @@ def _now(space: Space, ask: Ask) -> str:
 
 
 def _most_in_one(space: Space, ask: Ask, level: str) -> str:
-    """Which domain has most nodes that can give a member's part."""
+    """The domain with the most nodes that can hold a member of the gang."""
     of, domains = space.domains(level)
     counts = [0] * len(domains)
     for _, nodes in space.fitting(ask.each):
@@ -61,12 +61,12 @@ def _most_in_one(space: Space, ask: Ask, level: str) -> str:
 
 
 def occupied(snapshot: Snapshot) -> Space:
-    """The space with everything that runs taken out."""
+    """The space without what running jobs hold."""
     return Space(snapshot.sites, None, (run.grant for run in snapshot.running.values()))
 
 
 def _in_use(shape: Shape, space: Space, running: Mapping[str, Run]) -> Iterator[str]:
-    """Of what is counted and has run short: how much of it is in use, and by whom."""
+    """Custom resources (licenses and the like) that are too short: how much is in use, and by which jobs."""
     free = {node: dict(space.cells.values[space.of[node]].counted) for node, site in enumerate(space.sites) if site.open}
     for name, amount in shape.counted:
         total = sum(dict(space.sites[node].cell.counted).get(name, 0) for node in free)
