@@ -108,7 +108,8 @@ class RankOutput:
                 self._skip()
             self._read_log()
             self._search.run(over)
-        self._search.take(self.log.finish())
+        last = self.log.finish()
+        self._search.take(map(_but_its_end, last) if self.rank.signal or self.rank.exit_code else last)
         self._search.run(_processor_time(_FINISH_S))
         self._warn_truncated()
         self._note_times(last=True)
@@ -319,6 +320,11 @@ class _LineSearch:
         if rest is not None and self._parses:
             self._pass_on(rest)
         return waited
+
+
+def _but_its_end(line: bytes) -> bytes:
+    """The last line of a program that failed, as far as it is whole: a buffer's end cuts `loss 0.97` to `loss 0.`."""
+    return line if line[-1:].isspace() else line[: line.rfind(b" ") + 1]
 
 
 def _until(until_s: float) -> Callable[[], bool]:
