@@ -115,7 +115,7 @@ class RankOutput:
         self._note_times(last=True)
         self._cut()
         unsearched = self.log.skipped_bytes + self._search.finish()
-        if unsearched:
+        if unsearched and self._search.parses:
             self._progress.warn(
                 "output",
                 f"{self.rank.label}: {unsearched} bytes of output were not searched for metrics: it was written faster than "
@@ -266,7 +266,7 @@ class _LineSearch:
 
     def run(self, over: Callable[[], bool]) -> bool:
         """Search the lines that wait, at least one, until the time is over. Returns whether all were searched."""
-        if not self._parses:
+        if not self.parses:
             self._lines.clear()
         while self._lines:
             line = self._lines.popleft()
@@ -288,7 +288,8 @@ class _LineSearch:
         self._parser.automatic = self._parser.automatic and bool(self._shown)
 
     @property
-    def _parses(self) -> bool:
+    def parses(self) -> bool:
+        """Whether anything is read of the lines."""
         return not self._narrowed or self._parser.by_pattern or bool(self._shown)
 
     def _pass_on(self, found: Found) -> None:
@@ -317,7 +318,7 @@ class _LineSearch:
         while self._lines:
             self.run(_until(0.0))
         rest = self._parser.rest()
-        if rest is not None and self._parses:
+        if rest is not None and self.parses:
             self._pass_on(rest)
         return waited
 
