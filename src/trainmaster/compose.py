@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from trainmaster.engines.local.engine import LocalEngine
 from trainmaster.engines.local.render import render
 from trainmaster.engines.local.settings import LocalSettings, Site
 from trainmaster.engines.local.starting import start_spawner
-from trainmaster.errors import ConflictError, OperationError, TrainmasterError, UsageError
+from trainmaster.errors import ConflictError, DiskFullError, OperationError, TrainmasterError, UsageError
 from trainmaster.home import Home, open_regular, write_atomic
 from trainmaster.lifecycle.machine import apply
 from trainmaster.lifecycle.nodes import apply_node
@@ -56,7 +56,7 @@ from trainmaster.reserve import Reserve
 from trainmaster.scheduling.model.usage import Account, Member
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.file_checks import Found, check_files
-from trainmaster.store.identity import numbers_used
+from trainmaster.store.identity import count_start, numbers_used
 from trainmaster.store.inbox import SqlInbox
 from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.migrate import migrate
@@ -93,6 +93,8 @@ def open_api(home: Home) -> ApiStores:
 
 def _open_api(home: Home) -> ApiStores:
     migrate(home, server_id(home))
+    with suppress(DiskFullError, OSError):  # a server starts on a full disk, too
+        count_start(home)
     events = SqlEventStore(home.events_db, read_only=True)
     inbox = SqlInbox(home.inbox_db, release=reserve(home).release)
     inbox.keep_ahead(events.head().inbox_cursor, events.numbers())  # in case the inbox is an older copy than the log

@@ -160,7 +160,7 @@ def test_stop_gives_the_grace_it_says(tmp_path: Path) -> None:
         record = it.ended()
     assert (ends(record), record["ranks"][0]["last_lines"]) == ([(0, 0, None, True)], ["ready", "saved"])
     assert record["terminated"] is False, "we sent it"
-    assert (tmp_path / "sdk.flags").read_bytes() == b"1\0"
+    assert (tmp_path / "sdk.flags").read_bytes() == b"1\0\0"
 
 
 def test_pipes_in_place_of_its_files_hold_up_neither_a_stop_nor_the_end(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from trainmaster.control.clock import date_and_steady_s
 from trainmaster.model import events as ev
 from trainmaster.model.cluster import DAY_S
 from trainmaster.model.commands import GiveUpBytes
+from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.metric_store import MetricPoint
 from trainmaster.server.storage import retention
 from trainmaster.wire.processes import boot_id
@@ -83,7 +84,22 @@ def test_no_run_is_the_best_beside_one_whose_points_were_removed(api: Api) -> No
     assert [(one["winner"], one["equal"]) for one in found["metrics"]] == [(None, False)]
     assert f"all but the last values of metrics: their points were removed ({first})" in found["not_compared"]
     (best,) = [one["text"] for one in api.get("/logbook", experiment="train")["entries"] if one["kind"] == "best"]
-    assert best == "best of train up to this run, among those whose points were not removed: loss 0.2 at step 1"
+    assert best == "best of train up to this run, among those whose points are all on record: loss 0.2 at step 1"
+
+
+def test_no_run_is_the_best_beside_one_of_which_not_all_is_read(api: Api) -> None:
+    """A minimum of -5 stood in output that was not searched, and 0 was marked as the best."""
+    first = api.submit()
+    api.take_up()
+    api.control.record(first, ev.Placed(1, Allocation((NodeShare("node0", "127.0.0.1", 1.0),))), ev.NodeStarted(1, 0))
+    second = over(api)
+    points = [MetricPoint(job, 1, 0, at, "loss", value, 1e9) for at, job, value in ((1, first, 0.0), (1, second, 0.5))]
+    api.services.metrics.write(points, [])
+    assert [one["winner"] for one in api.get("/compare", job=[first, second])["metrics"]] == [0]
+    api.control.record(first, ev.Warned(1, 0, "output", "9 bytes of output were not searched", 2))
+    found = api.get("/compare", job=[first, second])
+    assert [(one["winner"], one["equal"]) for one in found["metrics"]] == [(None, False)]
+    assert f"all values of metrics: 9 bytes of output were not searched ({first})" in found["not_compared"]
 
 
 def test_that_curves_were_thinned_is_said(api: Api) -> None:

@@ -97,7 +97,7 @@ class TestMlflow(TrackerContract):
         ref = tracker.begin(some_run()).ref
         tracker.keep(ref, "./plots//loss.png", source)
         assert [file.path for file in MlflowClient(mlflow.url).list_artifacts(ref, "plots")] == ["plots/loss.png"]
-        for name in ("a\nb/loss.png", "../loss.png"):
+        for name in ("a\nb/loss.png", "../loss.png", "a#1/loss.png", "a?/loss.png", "%61/loss.png"):  # a, a and a in a URL
             with pytest.raises(RunRefusedError):
                 tracker.keep(ref, name, source)
 

@@ -147,6 +147,18 @@ def test_half_of_a_line_that_is_given_up_says_no_step(tmp_path: Path) -> None:
         assert progress.last_step == 99
 
 
+def test_half_of_a_number_is_no_value_where_the_program_was_killed(tmp_path: Path) -> None:
+    """A buffer of 4,096 bytes ended within `loss 0.97`, and SIGKILL came: the best loss was 0."""
+    for signal, code, last in ((9, None, 1.5), (None, 137, 1.5), (None, 0, 0.0)):
+        (tmp_path / str(code)).mkdir()
+        reader, outbox, _ = output(tmp_path / str(code))
+        append(tmp_path / str(code), b"step 1 loss 1.5\nstep 2 loss 0.")
+        turn(reader)
+        reader.rank.signal, reader.rank.exit_code = signal, code
+        reader.finish()
+        assert points(outbox)[-1][2] == {"loss": last}
+
+
 def test_what_is_written_while_a_log_is_cut_is_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would stand before the notice, and is younger than what stands behind that."""
     reader, outbox, progress = output(tmp_path, log_max_bytes=100_000)

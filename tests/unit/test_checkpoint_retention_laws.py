@@ -114,6 +114,18 @@ def test_what_was_called_bad_stays_until_a_later_step_is_good() -> None:
     assert standing(job) == [(10, True, 0), (2500, True, 0), (3001, True, 0)]
 
 
+def test_a_name_written_again_for_its_step_takes_one_place() -> None:
+    """Three parts of one file that is written with pauses were three checkpoints, and the whole ones before were removed."""
+    job = submitted(3)
+    names = ("a-1", "a-2", "a-3", "a-3", "a-3", "best")
+    events = [replace(staged(1, n, int(name[2:]) if name[1] == "-" else 3), name=name) for n, name in enumerate(names, 1)]
+    for event in (ev.Placed(1, SHARES), ev.NodeStarted(1, 0), *events[:5]):
+        job, _ = apply(job, "x-1", event, 1.0)
+    assert [c.id for c in job.checkpoints] == ["0001-00001", "0001-00002", "0001-00005"]
+    job, _ = apply(job, "x-1", events[5], 1.0)
+    assert [c.name for c in job.checkpoints] == ["a-2", "a-3", "best"]
+
+
 def test_what_a_node_may_still_be_put_back_from_stays_until_it_has_begun() -> None:
     """Node 1 restored the newest and runs; node 0 may find the newest damaged and restore the one before."""
     shares = Allocation((NodeShare("node0", "127.0.0.1", 1.0), NodeShare("node1", "127.0.0.1", 1.0)))

@@ -60,6 +60,15 @@ def test_what_is_equal_or_not_recorded_of_others_is_not_one_runs_alone() -> None
     ]  # fmt: skip
 
 
+def test_the_same_is_only_what_was_compared() -> None:
+    """`code … the same` was said of two jobs that ran another text of one file in place."""
+    doubts = ["Python and packages: no Python was found for its command", "data d: it may have changed", "what it reads, such as code"]
+    why = dict.fromkeys(IDS, "there is no copy of them")
+    told = differences(found(unknown={"files": IDS}, unknown_because={"files": why}, not_compared=doubts))
+    assert told[1] == "Nothing differs, as far as it is known: spec, parameters and hardware are the same."
+    assert differences(found())[1] == "Nothing differs: spec, parameters, code, packages and hardware are the same."
+
+
 def test_values_are_cut_to_the_terminal_and_names_are_not() -> None:
     rows = found(("spec", "metrics.pattern", [PATTERN, None]))
     assert differences(rows, 60)[2:4] == [

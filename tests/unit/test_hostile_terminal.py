@@ -98,6 +98,15 @@ def test_a_metric_without_steps_has_none_on_the_screen() -> None:
         assert [line.split("└")[1].split("  ")[0] for line in lines if "└" in line] == [axis]
 
 
+def test_steps_are_shown_in_full_and_a_best_value_only_as_far_as_it_is_known() -> None:
+    """`at step 1.23457e+06` was 1234570, and the best one was at 1234567. Other values may be missing."""
+    series = ("loss", [(1234567.0, 0.5), (1234570.0, 0.75)], {"step": 1234567, "value": 0.5})
+    job = {**DETAIL, "metrics": {"loss": {"step": 1234570, "value": 0.75, "time_s": 1.0}}}
+    for topic, word in (("other", "best"), ("messages lost", "best on record")):
+        one = {**job, "troubles": [{"topic": topic, "text": "x", "attempt": 1, "node": 0, "since_s": 1.0}]}
+        assert f"Metric loss: 0.75 at step 1234570, {word} 0.5 at step 1234567" in show.body(one, 1e9, series, (80, True))
+
+
 def test_a_run_without_metrics_is_told_how_to_get_them() -> None:
     """Not where there are some, not at once, and not before it runs."""
     reads = "to see what is read from its output, and get a pattern that reads more"

@@ -68,6 +68,18 @@ def test_a_patch_can_be_applied_and_is_bounded(tmp_path: Path) -> None:
     assert (long.cut, long.bytes > git.DIFF_MAX_BYTES >= len(long.data), long.data[-1:]) == (True, True, b"\n")
 
 
+def test_a_patch_can_be_applied_whatever_is_configured(tmp_path: Path) -> None:
+    """With `diff.context` 0, `git apply` refused it."""
+    root = repository(tmp_path / "a")
+    for name, value in (("context", "0"), ("noprefix", "true"), ("mnemonicPrefix", "true"), ("srcPrefix", "x/"), ("renames", "copies")):
+        subprocess.run(["git", "config", f"diff.{name}", value], cwd=root, check=True)
+    write(root / "train.py", "print(1)\nprint(2)\n")
+    patch = git.Differ(str(root)).patch()
+    assert patch is not None
+    subprocess.run(["git", "apply"], cwd=repository(tmp_path / "b"), input=patch.data, check=True)
+    assert (tmp_path / "b" / "train.py").read_text() == "print(1)\nprint(2)\n"
+
+
 def test_a_patch_has_binary_files_and_bytes_of_any_encoding(tmp_path: Path) -> None:
     """T8: a changed picture or a latin-1 source made a patch that could not be applied."""
     root = repository(tmp_path / "a")

@@ -16,6 +16,7 @@ from trainmaster import troubles
 from trainmaster.home import Home
 from trainmaster.ports.metric_store import MetricPoint
 from trainmaster.server.views.job_notes import metrics_lost
+from trainmaster.store.identity import count_start
 from trainmaster.store.metrics.feed import SqlFeed
 from trainmaster.store.metrics.points import SqlMetricStore
 from trainmaster.store.migrate import migrate
@@ -71,9 +72,30 @@ def test_a_job_says_that_the_points_of_the_old_file_are_missing(tmp_path: Path) 
         replaced_s = metrics.replaced_s()
     assert replaced_s is not None
     assert abs(replaced_s - time.time()) < 100.0
-    text = "metric values that were stored before 1970-01-01 00:01 UTC are missing: metrics.db was damaged or lost, and a new one"
-    assert metrics_lost(replace(job(), started_s=50.0), 60.0) == [f"{text} was created then"]
+    text = "metric values that were stored before 1970-01-01 00:01 UTC are missing, all or some: metrics.db was damaged, lost or"
+    assert metrics_lost(replace(job(), started_s=50.0), 60.0) == [f"{text} replaced by an older copy"]
     assert metrics_lost(replace(job(), started_s=61.0), 60.0) == metrics_lost(replace(job(), started_s=50.0), None) == []
+
+
+def test_an_older_metrics_file_that_was_put_back_is_told(tmp_path: Path) -> None:
+    """No metric was recorded, said `tm show` of a job with 50 steps; and trackers got no point until the numbers were reached."""
+    home = Server(Home(tmp_path / "home")).home
+    report(home, range(2))
+    older = home.metrics_db.read_bytes()
+    for wanted in (None, None, "older metrics", None):
+        if wanted:
+            report(home, range(2, 100))
+            with closing(SqlFeed(home.metrics_db)) as feed:
+                cursor = feed.last_seq()
+            home.metrics_db.write_bytes(older)
+        migrate(home)
+        count_start(home)
+        assert {one.topic for one in troubles.own.said()} == ({wanted} if wanted else set())
+        troubles.own.forget()
+    report(home, range(100, 103))
+    with closing(SqlMetricStore(home.metrics_db)) as metrics, closing(SqlFeed(home.metrics_db)) as feed:
+        assert metrics.replaced_s() is not None
+        assert [point.step for point in feed.since(cursor, 1000).points] == [100, 101, 102]
 
 
 def test_a_mirror_whose_metrics_file_is_another_one_now_ends_so_that_it_is_started_on_the_new_one(tmp_path: Path) -> None:

@@ -56,13 +56,23 @@ def _seen_saving(job: Job, event: CheckpointStaged) -> Job:
 
 
 def _kept(checkpoints: tuple[Checkpoint, ...], keep: int) -> set[str]:
-    """Ids of the checkpoints to keep: the newest `keep` good ones, and all that no later proven checkpoint supersedes."""
-    newest = [c.id for c in checkpoints if c.good][-max(1, keep) :]
+    """Ids of the checkpoints to keep: the newest `keep` good ones, and all that no later proven checkpoint supersedes.
+
+    Of a name that was written again for the same step, the last counts: parts of one file took the places of whole ones.
+    """
+    good = [c for c in checkpoints if c.good]
+    last = {(c.name, c.step): c.id for c in good}
+    newest = [c.id for c in good if not _named(c) or last[c.name, c.step] == c.id][-max(1, keep) :]
     proven = [(index, c) for index, c in enumerate(checkpoints) if c.proven]
     ahead = {
         c.id for index, c in enumerate(checkpoints) if not any(_later(other, c, behind > index) for behind, other in proven)
     }
     return {*newest, *ahead}
+
+
+def _named(checkpoint: Checkpoint) -> bool:
+    """Whether its name and step tell it from others."""
+    return bool(checkpoint.name) and checkpoint.step is not None and not checkpoint.approximate
 
 
 def _needed(attempt: Attempt) -> set[str]:

@@ -5,10 +5,11 @@ Each line is one `write` to a descriptor in append mode, so lines of forked chil
 
 import os
 import warnings
+from contextlib import suppress
 from json import dumps
 from typing import Any, Dict, Mapping, Optional, Set, Union
 
-from trainmaster.wire.names import ARTIFACT_KINDS, ENV_RESUME_STEP, ENV_SDK, FLAG_CHECKPOINT, FLAG_STOP, SDK_FLAGS
+from trainmaster.wire.names import ARTIFACT_KINDS, ENV_RESUME_STEP, ENV_SDK, FLAG_CHECKPOINT, FLAG_LOST, FLAG_STOP, SDK_FLAGS
 
 _RETRY_EVERY = 256  # calls between two tries to open the flags
 _VALUES_MAX = 4000  # per line: the agent ignores lines over 4 MiB
@@ -58,26 +59,35 @@ class _Channel:
             path = os.environ.get(ENV_SDK)
             self.line = _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             if self.line is None:
-                self.dropped += path not in (None, "")
-                return False
+                return self._lost() if path else False
         data = dumps(message, separators=(",", ":")).encode() + b"\n"
         if self.torn:
             data = b"\n" + data
         try:
             written = os.write(self.line.descriptor, data)
         except OSError:
-            self.dropped += 1
-            return False
+            return self._lost()
         self.torn = written < len(data)
-        self.dropped += self.torn
-        return not self.torn
+        return self._lost() if self.torn else True
+
+    def _lost(self) -> bool:
+        """Count a message as dropped, and tell the agent, as far as that is possible."""
+        self.dropped += 1
+        with suppress(OSError):
+            flags = os.open(_flags_path(), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                if os.fstat(flags).st_size > FLAG_LOST:  # a byte more would need the space that is missing
+                    os.pwrite(flags, b"1", FLAG_LOST)
+            finally:
+                os.close(flags)
+        return False
 
     def flag(self, offset: int) -> bytes:
         """One byte of the agent's flags; empty outside a job."""
         if self.flags is None or not self.flags.ours():
             path = os.environ.get(ENV_SDK)
             if path and (self.flags is not None or self.asks % _RETRY_EVERY == 0):
-                self.flags = _open(os.path.join(os.path.dirname(path), SDK_FLAGS), os.O_RDONLY)
+                self.flags = _open(_flags_path(), os.O_RDONLY)
             self.asks += 1
             if self.flags is None:
                 return b""
@@ -88,6 +98,10 @@ class _Channel:
 
 
 CHANNEL = _Channel()
+
+
+def _flags_path() -> str:
+    return os.path.join(os.path.dirname(os.environ.get(ENV_SDK, "")), SDK_FLAGS)
 
 
 def _open(path: Optional[str], flags: int) -> Optional[_Opened]:

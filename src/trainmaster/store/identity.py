@@ -36,6 +36,7 @@ _LOST_WORDS = {
     "metrics": "metrics.db was missing and has been created anew: the metric points up to now are lost",
 }
 
+_OLDER = "metrics.db is an older copy that was put back: metric points that were stored since are lost"
 _SET_MARK = upsert(schema.unstepped, ["series", "n"])
 _DAMAGED = {"metrics": "metric points up to now are not shown, jobs run on"}
 
@@ -164,8 +165,33 @@ def _write(path: Path, store: str, id: str, replaces: bool = False) -> None:
                 connection.execute(insert(schema.identity[store]).values(id=1, home=id))
             if replaces:
                 begin_above(connection, int(time.time() * 1e6))
+                connection.exec_driver_sql(f"PRAGMA user_version = {_starts(Home(path.parent))}")
     finally:
         engine.dispose()
+
+
+def _starts(home: Home) -> int:
+    """How often a server has started here, as `home.json` knows."""
+    return int((home.read_json(home.id_file) or {}).get("starts") or 0)
+
+
+def count_start(home: Home) -> None:
+    """Count a start of the server in `home.json` and in the metrics file.
+
+    One that knows of fewer is an older copy that was put back by hand: what it lacks is as lost.
+    """
+    before = _starts(home)
+    engine = open_engine(home.metrics_db)
+    try:
+        with translated(home.metrics_db), engine.execution_options(writes=True).begin() as connection:
+            known = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+            if known < before:
+                begin_above(connection, int(time.time() * 1e6))
+                troubles.say("older metrics", _OLDER)
+            connection.exec_driver_sql(f"PRAGMA user_version = {max(known, before) + 1}")
+    finally:
+        engine.dispose()
+    write_atomic(home.id_file, json.dumps({**(home.read_json(home.id_file) or {}), "starts": max(known, before) + 1}).encode())
 
 
 def _may_adopt(store: str, one: _Read) -> bool:
@@ -181,9 +207,9 @@ def _mixed(home: Home, ids: Mapping[str, str | None]) -> OperationError:
 
 def _note_place(home: Home, id: str) -> None:
     """Write the id and the location of the home into `home.json`, if they changed."""
-    status = os.stat(home.root)
-    record = {"id": id, "path": str(home.root), "device": status.st_dev, "inode": status.st_ino}
-    if home.read_json(home.id_file) != record:
+    status, known = os.stat(home.root), home.read_json(home.id_file) or {}
+    record = {**known, "id": id, "path": str(home.root), "device": status.st_dev, "inode": status.st_ino}
+    if known != record:
         write_atomic(home.id_file, json.dumps(record).encode())
 
 

@@ -33,6 +33,7 @@ _OUR_TAGS = "trainmaster."  # they begin so
 _TAG_CUT = "trainmaster.cut"  # params and tags that are longer than what MLflow takes
 _TIMEOUT_S = 20
 _ODD = re.compile(r"[^\w\-. /:]")
+_MISREAD = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")  # in a file's name: MLflow's client puts it into a URL as it is
 _FIVE_HUNDRED = "too many 500 error responses"
 _FILE_REFUSED = (400, 404, 405, 411, 413, 414, 415, 422)  # statuses that concern one file, not the server or the password
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
@@ -109,12 +110,18 @@ class MlflowTracker:
         if plain.startswith("..") or not plain.isprintable():
             raise RunRefusedError(f"MLflow does not take an artifact named {path!r}")
         with translated():
+            if _MISREAD.search(plain) and not self._stored_directly(ref):
+                raise RunRefusedError(f"MLflow's client would send {path!r} under another name: it has #, ? or %")
             try:
                 self._client.log_artifact(ref, str(source), posixpath.dirname(plain) or None)
             except HTTPError as error:
                 if error.response is not None and error.response.status_code in _FILE_REFUSED:
                     raise RunRefusedError(f"MLflow does not take the file: it answers {error.response.status_code}") from error
                 raise
+
+    def _stored_directly(self, ref: str) -> bool:
+        """Whether MLflow's client writes the run's files itself, and does not send them to the server."""
+        return urlsplit(self._client.get_run(ref).info.artifact_uri).scheme not in ("mlflow-artifacts", "http", "https")
 
     def settle(self, ref: str, run: Run, mark: str) -> None:
         """See the port. The status is set again if someone has changed the run meanwhile."""

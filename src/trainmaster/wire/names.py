@@ -35,6 +35,7 @@ def restored_mark(home: str) -> str:
 
 FLAG_STOP = 0  # offset in SDK_FLAGS: b"1" when the program should save and end
 FLAG_CHECKPOINT = 1  # offset in SDK_FLAGS: counts up (one byte, wraps) each time a checkpoint is requested
+FLAG_LOST = 2  # offset in SDK_FLAGS: b"1" by the SDK when it could not write a message; a full disk takes a byte that exists
 
 
 def data_variable(name: str) -> str:
@@ -92,6 +93,8 @@ ENV_TRACKER = "MLFLOW_TRACKING_URI"  # MLflow's own variable; set by us on rank 
 METRICS_LOST = "metric values that were stored before"  # begins a note of a job
 METRICS_THINNED = "its curves were thinned to free space"  # likewise
 METRICS_MISSING = (METRICS_LOST, METRICS_THINNED)
+MESSAGES_LOST = "messages lost"  # topic of a warning: what the SDK could not write
+UNRECORDED = ("output", MESSAGES_LOST, "metrics dropped")  # topics of warnings: metric points are missing
 ENV_FAILPOINT = "TRAINMASTER_FAILPOINT"  # name:n, tests only
 
 # Names in the stores below a blob root.

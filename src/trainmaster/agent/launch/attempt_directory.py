@@ -28,14 +28,27 @@ class AttemptDirectory:
 
     @property
     def flags_path(self) -> str:
-        """The file that the SDK polls."""
+        """The file that the SDK polls, and in which it notes what it could not write."""
         return self.file(names.SDK_FLAGS)
 
     def create_flags(self) -> None:
         """Create the file that the SDK polls. Raises: OSError."""
         descriptor = os.open(self.flags_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.write(descriptor, b"0\0")
+        os.write(descriptor, b"0\0\0")
         os.close(descriptor)
+
+    def has_flag(self, offset: int) -> bool:
+        """Whether the SDK has set a flag."""
+        try:
+            descriptor = os.open(self.flags_path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return os.pread(descriptor, 1, offset) == b"1"
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
 
     def set_flag(self, offset: int, value: bytes) -> None:
         """Set one flag for the SDK, as far as that is possible."""

@@ -108,13 +108,14 @@ class RankOutput:
                 self._skip()
             self._read_log()
             self._search.run(over)
-        self._search.take(self.log.finish())
+        last = self.log.finish()
+        self._search.take(map(_but_its_end, last) if self.rank.signal or self.rank.exit_code else last)
         self._search.run(_processor_time(_FINISH_S))
         self._warn_truncated()
         self._note_times(last=True)
         self._cut()
         unsearched = self.log.skipped_bytes + self._search.finish()
-        if unsearched:
+        if unsearched and self._search.parses:
             self._progress.warn(
                 "output",
                 f"{self.rank.label}: {unsearched} bytes of output were not searched for metrics: it was written faster than "
@@ -265,7 +266,7 @@ class _LineSearch:
 
     def run(self, over: Callable[[], bool]) -> bool:
         """Search the lines that wait, at least one, until the time is over. Returns whether all were searched."""
-        if not self._parses:
+        if not self.parses:
             self._lines.clear()
         while self._lines:
             line = self._lines.popleft()
@@ -287,7 +288,8 @@ class _LineSearch:
         self._parser.automatic = self._parser.automatic and bool(self._shown)
 
     @property
-    def _parses(self) -> bool:
+    def parses(self) -> bool:
+        """Whether anything is read of the lines."""
         return not self._narrowed or self._parser.by_pattern or bool(self._shown)
 
     def _pass_on(self, found: Found) -> None:
@@ -316,9 +318,14 @@ class _LineSearch:
         while self._lines:
             self.run(_until(0.0))
         rest = self._parser.rest()
-        if rest is not None and self._parses:
+        if rest is not None and self.parses:
             self._pass_on(rest)
         return waited
+
+
+def _but_its_end(line: bytes) -> bytes:
+    """The last line of a program that failed, as far as it is whole: a buffer's end cuts `loss 0.97` to `loss 0.`."""
+    return line if line[-1:].isspace() else line[: line.rfind(b" ") + 1]
 
 
 def _until(until_s: float) -> Callable[[], bool]:

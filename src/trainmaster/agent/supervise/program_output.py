@@ -10,6 +10,7 @@ import time
 from trainmaster.agent.metrics.output import RankOutput
 from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.progress import RoleProgress
+from trainmaster.wire.names import FLAG_LOST, MESSAGES_LOST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.supervise.storing import StoreWorker
 
 READ_MAX_S = 0.25  # between two reads
+_LOST = "some of what the program reported through the SDK could not be written and is lost, as when the disk is full"
 _READ_MIN_S = 0.05  # likewise
 _SHARE_S = 0.01  # of one read, per rank
 
@@ -31,6 +33,7 @@ class ProgramOutput:
 
     def __init__(self, start: Startup, pattern: Optional[Search], progress: Progress, store_worker: StoreWorker) -> None:
         self._outbox = start.contact.sync().outbox
+        self._directory = start.directory
         self._mlflow = start.prepared.mlflow
         self._store_worker = store_worker
         self.progress = progress
@@ -68,6 +71,8 @@ class ProgramOutput:
     def _pass_on(self) -> None:
         """Pass on what was read. If output cannot be read, warn: the training continues, but its steps are unknown."""
         self._outbox.warn("unread output", next((output.trouble for output in self.outputs if output.trouble), ""))
+        if self._directory.has_flag(FLAG_LOST):
+            self._outbox.warn(MESSAGES_LOST, _LOST)
         self._outbox.persist_points(dict(output.sdk_read() for output in self.outputs))
         self.progress.tell()
         for output in self.outputs:

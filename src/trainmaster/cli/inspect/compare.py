@@ -20,6 +20,7 @@ _ROWS = 40  # per section in the terminal
 _NAMES = 100  # in one paragraph
 _CELL = 200  # characters per cell, also if the output is piped
 _LEAST = 12  # smallest width of a shortened value
+_SAME = {"spec": "spec", "parameters": "parameters", "files": "code", "packages": "packages", "hardware": "hardware"}
 _NAMED = {"packages", "files"}  # sections whose values that only some runs have are listed instead of put into columns
 
 
@@ -96,12 +97,13 @@ def differences(found: Mapping[str, Any], width: int | None = None) -> list[str]
         if len(rows) > _ROWS:
             lines.append(f"  … and {len(rows) - _ROWS} more: --json has all")
         lines += _named(lone, ids, section == "packages", width)
+    doubts = [*unknown(found), *found.get("not_compared", ())]  # a server of an older version does not say these
     if not any(not one["equal"] for one in found["differences"]):
-        known = ", as far as it is known" if found["unknown"] or found.get("not_compared") else ""
-        lines += ["", f"Nothing differs{known}: spec, parameters, code, packages and hardware are the same."]
-    # A server of an older version does not say what it did not compare.
-    lines += [f"Not compared: {what}" for what in (*unknown(found), *found.get("not_compared", ()))]
-    return lines
+        doubted = " ".join(what.partition(":")[0].lower() for what in doubts)
+        same = [word for title, word in _SAME.items() if title not in doubted]
+        known = ", as far as it is known" if doubts else ""
+        lines += ["", f"Nothing differs{known}: {', '.join(same[:-1])} and {same[-1]} are the same."]
+    return lines + [f"Not compared: {what}" for what in doubts]
 
 
 def _cells(row: Mapping[str, Any], most: int) -> list[str]:

@@ -28,7 +28,7 @@ from trainmaster.client.metric_table import COLUMNS, metrics_table
 from trainmaster.errors import OperationError, UsageError
 from trainmaster.spec.fields.values import pattern_fault
 from trainmaster.wire import rest
-from trainmaster.wire.names import METRICS_MISSING
+from trainmaster.wire.names import METRICS_MISSING, UNRECORDED
 
 _CHUNK = 1 << 20  # bytes of a line that are read at once
 _SHOWN = 10  # lines of each table
@@ -199,12 +199,13 @@ def export(session: Session, jobs: tuple[str, ...], names: tuple[str, ...], syst
     elif as_csv:
         out.raw(_csv(table))
     elif out.json:
-        rows = zip(*(table[name] for name in COLUMNS), strict=True)
-        out.value(rest.worded([dict(zip(COLUMNS, row, strict=True)) for row in rows]))
+        out.value(rest.worded([dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]))
     told = {job: session.client().job(job) for job in dict.fromkeys(table["job"] or jobs[: 0 if removed else 1])}
     if not (arrow or as_csv or out.json):
         _summarize(session, table, told, "" if removed else jobs[0])
-    for note in dict.fromkeys(note for job in told.values() for note in job["notes"] if note.startswith(METRICS_MISSING)):
+    missing = [note for job in told.values() for note in job["notes"] if note.startswith(METRICS_MISSING)]
+    missing += [f"{id}: {one['text']}" for id, job in told.items() for one in job["troubles"] if one["topic"] in UNRECORDED]
+    for note in dict.fromkeys(missing):
         out.note(note)
 
 

@@ -22,6 +22,7 @@ from trainmaster.client.api import ENDED
 from trainmaster.client.origin import wanted
 from trainmaster.spec.faults import nearest
 from trainmaster.wire import rest
+from trainmaster.wire.names import METRICS_LOST, UNRECORDED
 
 Series = tuple[str | None, list[tuple[float, float]], dict[str, Any] | None]  # the name of a metric, its points, the best one
 
@@ -264,12 +265,18 @@ def _metric(job: dict[str, Any], series: Series, width: int) -> list[str]:
         step, value = last["step"], now
     diverged = name in (job.get("diverged") or {})
     stepped = _is_stepped(job, name)
-    told = last_text(job, name, value) if diverged else f"{human.number(value)}{f' at step {step:g}' if stepped else ''}"
+    told = last_text(job, name, value) if diverged else f"{human.number(value)}{f' at step {int(step)}' if stepped else ''}"
     if best is not None and best["value"] is not None:
-        at = f" at step {best['step']:g}" if stepped and best["step"] is not None else ""
+        at = f" at step {int(best['step'])}" if stepped and best["step"] is not None else ""
         at = " before the first step" if best["step"] is None else at
-        told += f", best {human.number(rest.number_of(best['value']))}{at}"
+        told += f", {_best_word(job)} {human.number(rest.number_of(best['value']))}{at}"
     return _wrapped(f"Metric {human.middle(name, width)}: {told}", "", "  ", width)
+
+
+def _best_word(job: dict[str, Any]) -> str:
+    """What is not on record may have been better."""
+    warned = any(one["topic"] in UNRECORDED for one in job.get("troubles", ()))
+    return "best on record" if warned or any(note.startswith(METRICS_LOST) for note in job.get("notes", ())) else "best"
 
 
 def _checkpoints(job: dict[str, Any], now_s: float, width: int) -> list[str]:

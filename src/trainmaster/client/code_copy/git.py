@@ -13,8 +13,10 @@ from trainmaster.client.code_copy.listing import GIT, git_environment
 from trainmaster.model.redaction import without_credentials
 
 DIFF_MAX_BYTES = 8 * 1024 * 1024  # stored part of a patch; the code copy has the files themselves
-_DIFF = ("diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative")
-_PLAIN = ("-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false")  # the format for `git apply`, whatever is configured
+_DIFF = (  # in the format for `git apply`, whatever is configured
+    "diff", "HEAD", "--binary", "-U3", "--src-prefix=a/", "--dst-prefix=b/", "--no-color", "--no-ext-diff", "--no-textconv",
+    "--no-renames", "--relative",
+)  # fmt: skip
 _SECTION = r'\[\s*(?P<name>[\w.-]+)(?:\s+"(?P<sub>[^"]*)")?\s*\]'
 _READ_BYTES = 1 << 16
 _COUNTED_MAX_BYTES = 256 * 1024 * 1024  # the length of a patch is counted up to this
@@ -48,7 +50,7 @@ class Differ:
         try:
             if self._index is not None:
                 environment["GIT_INDEX_FILE"] = _seeing(root, overlooked, f"{self._index.name}/index", environment)
-            command = [*GIT, *_PLAIN, "-C", root, *_DIFF, "--ignore-submodules=all", "--", "."]
+            command = [*GIT, "-C", root, *_DIFF, "--ignore-submodules=all", "--", "."]
             self._process = subprocess.Popen(command, stdin=null, stdout=pipe, stderr=null, env=environment)
         except OSError:
             return  # git was just removed: continue without a patch

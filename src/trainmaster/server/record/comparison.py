@@ -30,12 +30,11 @@ from trainmaster.server.record.differences import NO_COPY, Compared, Run, compar
 from trainmaster.server.record.divergence import compared
 from trainmaster.server.record.not_compared import not_compared
 from trainmaster.server.record.provenance import recorded
-from trainmaster.server.record.ranking import MetricRanking, best_unknown, point_view, rank_metrics
+from trainmaster.server.record.ranking import MetricRanking, point_view, rank_metrics, unrecorded
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
 from trainmaster.server.runtime.workers import STORES
 from trainmaster.server.schemas import described, record_schemas
-from trainmaster.server.views.job_notes import metrics_lost
 from trainmaster.server.views.lookup import find_each
 from trainmaster.server.views.resources import all_attempts
 from trainmaster.wire.code import Tree
@@ -76,15 +75,15 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     read = Curves(services.events, services.metrics)
     last = read.last(jobs)
     names = _metrics(last, query.metric)
-    gone = [f"{note} ({job.id})" for job in jobs for note in metrics_lost(job, services.metrics.replaced_s())]
-    gone += [f"all but the last values of metrics: their points were removed ({job.id})" for job in jobs if best_unknown(job)]
-    stand, ids = rank_metrics(read, jobs, names, last), [job.id for job in jobs]
+    gone = {job.id: told for job in jobs if (told := unrecorded(job, services.metrics.replaced_s()))}
+    stand, ids = rank_metrics(read, jobs, names, last, gone), [job.id for job in jobs]
+    missing = [f"{what} ({id})" for id, told in gone.items() for what in told]
     drawn = query.metric or [one.name for one in stand if one.primary]
     curves = {name: [[list(point) for point in read.series(job, name, query.points)] for job in jobs] for name in drawn}
     answer = {
         "jobs": [_run_view(job) for job in jobs],
         **_fields(compare(runs, query.all)),
-        "not_compared": [*not_compared(jobs, records, _data_doubts(services, jobs)), *gone, BY_ITSELF],
+        "not_compared": [*not_compared(jobs, records, _data_doubts(services, jobs)), *missing, BY_ITSELF],
         "metrics": [
             {**_ranking_view(one), "diverged": compared(services.metrics, ids, last, one.name)}
             for one in stand

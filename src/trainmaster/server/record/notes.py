@@ -29,7 +29,7 @@ from trainmaster.server.record.logbook import (
     note_entry,
     storable_text,
 )
-from trainmaster.server.record.ranking import best_unknown, mode_of, primary_of
+from trainmaster.server.record.ranking import mode_of, primary_of, unrecorded
 from trainmaster.server.runtime import runtime
 from trainmaster.server.schemas import described, record_schemas
 from trainmaster.server.views.lookup import find, page
@@ -125,9 +125,11 @@ def _bests(api: runtime.Runtime, project: str, experiment: str) -> list[Entry]:
     if primary is None or mode is None:
         return []
     have = [job for job in jobs if primary in last.get(job.id, {})]
-    best = {job.id: found for job in have if (found := curves.best(job, primary, mode is Mode.MAX)) is not None}
+    replaced_s = api.services.metrics.replaced_s()
+    whole = [job for job in have if not unrecorded(job, replaced_s)]
+    best = {job.id: found for job in whole if (found := curves.best(job, primary, mode is Mode.MAX)) is not None}
     among = f", among its newest {_JOBS} jobs" if len(jobs) == _JOBS else ""
-    among += ", among those whose points were not removed" if any(best_unknown(job) for job in have) else ""
+    among += ", among those whose points are all on record" if len(whole) < len(have) else ""
     return best_entries(jobs, primary, mode, best, among)
 
 

@@ -1,6 +1,6 @@
 """Ranks runs by their metrics: chooses the primary metric and its direction, and finds last and best values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,8 @@ from trainmaster.model.metric_modes import guessed_mode
 from trainmaster.model.spec import Mode
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.server.record.curves import Best, Curves
+from trainmaster.server.views.job_notes import metrics_lost
+from trainmaster.wire.names import UNRECORDED
 
 _USUAL = ("loss", "train_loss", "train/loss")  # the primary metric if no spec names one
 
@@ -19,7 +21,7 @@ Last = tuple[int | None, float, float]  # step, value, time_s
 class MetricRanking:
     """One metric of several runs. `mode`: whether smaller or larger is better; None if unknown.
 
-    `best_unknown`: the points of some run were removed, so nobody knows its best value.
+    `best_unknown`: points of some run are not on record (`unrecorded`), so nobody knows its best value.
     """
 
     name: str
@@ -57,9 +59,11 @@ def primary_of(jobs: Sequence[Job], names: Sequence[str]) -> str | None:
     return next((name for name in (*named, *_USUAL) if name in names), None)
 
 
-def best_unknown(job: Job) -> bool:
-    """Whether the points were removed by which its best values would be known. Last values stay."""
-    return StorageKind.METRICS in job.removed
+def unrecorded(job: Job, replaced_s: float | None) -> list[str]:
+    """What of its metrics is not on record, so that its best values are not known. `replaced_s`: see `metrics_lost`."""
+    removed = ["all but the last values of metrics: their points were removed"] if StorageKind.METRICS in job.removed else []
+    unread = [f"all values of metrics: {one.text}" for one in job.troubles if one.topic in UNRECORDED]
+    return [*metrics_lost(job, replaced_s), *removed, *unread]
 
 
 def mode_of(jobs: Sequence[Job], name: str) -> Mode | None:
@@ -73,9 +77,16 @@ def _declared(jobs: Sequence[Job], name: str) -> dict[Mode, None]:
 
 
 def rank_metrics(
-    curves: Curves, jobs: Sequence[Job], names: Sequence[str], last: Mapping[str, Mapping[str, Last]]
+    curves: Curves,
+    jobs: Sequence[Job],
+    names: Sequence[str],
+    last: Mapping[str, Mapping[str, Last]],
+    partial: Container[str] = (),
 ) -> list[MetricRanking]:
-    """Rank `names`, the primary metric first. `last` is the result of `MetricStore.last`. Reads all points of the metrics."""
+    """Rank `names`, the primary metric first. Reads all points of the metrics.
+
+    `last` is the result of `MetricStore.last`; `partial`: ids of the jobs of which points are not on record.
+    """
     primary = primary_of(jobs, names)
     found = []
     for name in sorted(names, key=lambda name: (name != primary, name)):
@@ -85,7 +96,7 @@ def rank_metrics(
         if mode is not None:
             largest = mode is Mode.MAX
             best = [curves.best(job, name, largest) if at is not None else None for job, at in zip(jobs, mine, strict=True)]
-        unknown = mode is not None and any(at is not None and best_unknown(job) for job, at in zip(jobs, mine, strict=True))
+        unknown = mode is not None and any(at is not None and job.id in partial for job, at in zip(jobs, mine, strict=True))
         found.append(MetricRanking(name, mode, name == primary, mine, best, unknown))
     return found
 

@@ -143,7 +143,7 @@ def metrics_lost(job: Job, replaced_s: float | None) -> list[str]:
     if replaced_s is None or job.started_s is None or job.started_s >= replaced_s:
         return []
     when = datetime.fromtimestamp(replaced_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return [f"{METRICS_LOST} {when} are missing: metrics.db was damaged or lost, and a new one was created then"]
+    return [f"{METRICS_LOST} {when} are missing, all or some: metrics.db was damaged, lost or replaced by an older copy"]
 
 
 def metrics_thinned(job: Job, points: int) -> list[str]:
