@@ -161,7 +161,7 @@ def assert_victims(plan: Plan, seen: Snapshot, policy: Policy, needed: bool) -> 
         for run in (one for one in victims if not one.stopping):
             assert_unprotected(run, seen)
             if policy.shares:
-                assert_claimed(run, seen.waiting[handover.job].kind, seen)
+                assert_claimed(run, alone(seen.waiting[handover.job].kind, handover.grant.ask), seen)
         if needed and not (turn or plan.placements or seen.promised or handover.shrunk):
             for spared in victims:
                 gone = {run.task.id for run in victims} - {spared.task.id}
