@@ -1,6 +1,8 @@
 """Faults of decisions that random workloads showed, live and simulated: quotas and promises beside each other."""
 
 import pytest
+from test_choices_cases import NOW_S as CHOICES_NOW_S
+from test_choices_cases import RULES, busy, decide, job, nodes_of
 
 from trainmaster.model.cluster import Cluster, Pool, Project, Quota
 from trainmaster.scheduling.cycle import cycle
@@ -72,3 +74,13 @@ def test_what_is_promised_counts_in_every_pool(policies: tuple[str, str]) -> Non
     promised = {"high": Grant(ask, (0,), ((0,),))}
     snapshot = Snapshot(NOW_S, sites, waiting, {"leaves": leaves}, rules=rules, promised=promised)
     assert cycle(snapshot, chosen(rules)).placements == ()
+
+
+def test_a_cheapest_choice_that_a_quota_rules_out_is_not_waited_for() -> None:
+    """It waited, and the reason was `number 1 in the queue, asks for 8 GPUs`."""
+    rules = replace(RULES, projects=(Project("vision", quotas=(("a100", Quota(limit=0)),)),))
+    assert nodes_of(decide([job(1, by_cost=True, prefer_s=600.0)], [], rules)) == {"j1": "f"}
+    plan = decide([job(1, by_cost=True, prefer_s=600.0)], [busy(0)], rules)
+    assert plan.reason(job(1), CHOICES_NOW_S).text == (
+        "waiting for 8 h100 GPUs, 1 CPU: other jobs hold what it needs; after 10 min in the queue it takes any of its choices"
+    )

@@ -3,8 +3,10 @@
 from trainmaster.model.cluster import Cluster, Pool
 from trainmaster.model.job import State
 from trainmaster.model.spec import JobSpec, PlacementSpec, Resources
-from trainmaster.scheduling.model.jobs import Choices
+from trainmaster.scheduling.model.jobs import Choices, Run, Task, kind_of, owner_of
 from trainmaster.scheduling.model.request import Shape, Wish, ask_of
+from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.moments import moments_of
 from trainmaster.scheduling.policies.known import POLICIES, chosen
 from trainmaster.simulator.history import arrival
 from trainmaster.simulator.replay import History, Replay, Settings
@@ -99,3 +101,13 @@ def test_jobs_of_a_sweep_have_one_digest() -> None:
     one, two, other = (builders.job(command) for command in ("python train.py --lr 1", "python train.py --lr 2", "python eval.py"))
     digests = [row(job, [])["command"] for job in (one, two, other)]
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_job_that_had_waited_too_long_is_decided_upon_when_its_turn_is_over() -> None:
+    """Its protection lasts for an hour: a replay decided after five minutes only, and then at the policy's beat."""
+    rules, policy = Cluster(), POLICIES["learned"]
+    ask = ask_of(1, Shape(1))
+    for waited_s, protected_s in ((0.0, 300.0), (rules.work("training").wait_max_s, 3600.0)):
+        task = Task(0, "j", kind_of(ask, owner_of(rules, ("p", "m", "training"), 0)), 1000.0)
+        run = Run(task, Grant(ask, (0,), ((0,),)), 1000.0 + waited_s)
+        assert max(moments_of(run, policy, rules)) == run.placed_s + protected_s

@@ -1,6 +1,7 @@
 """One decision: which jobs start where, which are preempted, which get a reservation, and why the others wait.
 
-It reads the state, which events keep up to date, and remembers nothing: the same state gives the same plan.
+The plan depends on the snapshot and the policy alone. The state, which events keep up to date, is how it reads them fast: a
+decision leaves in it only its starts, and `settle` takes out those that were not carried out.
 """
 
 from trainmaster.scheduling.model.jobs import Task
@@ -31,16 +32,16 @@ def cycle(snapshot: Snapshot, policy: Policy, state: ClusterState | None = None)
     keep_promises(decision)
     fitting, preempt, holds_s = decision.fitting, policy.preempt, decision.outlook.holds_s
 
-    def worth(task: Task, line: Line) -> bool:  # fit: it may start now, or after a preemption
+    def hopeful(task: Task, line: Line) -> bool:  # fit: it may start now, or after a preemption
         may = fitting.may(task, line, holds_s)
         return may or (preempt is not None and preempt.may_help(decision.stage, task, line))
 
     heads = turns(policy, decision.view, state.queue, snapshot.now_s)  # order
 
-    while (head := heads.next(worth)) is not None:
+    while (head := heads.next(hopeful)) is not None:
         _, _, line, at = head
         task = line[at][2]
-        # If it waits for a reason of its whole kind, the jobs behind it in its line wait for that, too.
+        # The next of its line has a turn if this one started, or waits for a reason of its own; else all of the line wait.
         if attempt(decision, task) or waits_alone(decision, task):
             heads.behind(head)
     grow(decision)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trainmaster.model.cluster import Cluster
 from trainmaster.scheduling.model.jobs import DOUBLINGS_MAX, Run
 from trainmaster.scheduling.policies.policy import Policy
-from trainmaster.scheduling.preemption.victims import MIN_RUN_S, Overtaking
+from trainmaster.scheduling.preemption.victims import MIN_RUN_S, MIN_TURN_S, Overtaking
 
 BEAT_S = 1.0  # the live loop decides this often
 
@@ -34,7 +34,8 @@ def moments_of(run: Run, policy: Policy, rules: Cluster) -> Iterator[float]:
         protected_s = undisturbed_s(rules, run.doublings)
         yield run.placed_s + protected_s
         if any(isinstance(one.preempt, Overtaking) for one in policies(policy)):
-            yield run.placed_s + max(protected_s, MIN_RUN_S)
+            stood = run.placed_s - run.task.since_s >= run.task.kind.wait_max_s
+            yield run.placed_s + max(protected_s, MIN_TURN_S if stood else MIN_RUN_S)
         if work.slice_s is not None:
             yield run.placed_s + work.slice_s
 

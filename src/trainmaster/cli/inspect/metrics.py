@@ -31,8 +31,7 @@ from trainmaster.wire import rest
 from trainmaster.wire.names import METRICS_MISSING, UNRECORDED
 
 _CHUNK = 1 << 20  # bytes of a line that are read at once
-_SHOWN = 10  # lines of each table
-_LATER_MAX = 3
+_SHOWN, _LATER_MAX = 10, 3  # lines of each table, and of each shape after the first
 _READ_MAX = 200  # lines that a suggested pattern is tried on
 _FEW = 5  # lines: somebody asks how to read just these
 _SHAPES_MAX = 1000  # different unread lines that are told apart

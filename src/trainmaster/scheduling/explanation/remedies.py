@@ -2,9 +2,8 @@
 
 A change is a job that runs and ends, a node that takes work again, a pool without maintenance, a project whose quota does not
 count, or a job ahead in the queue that is not there. First is found what the job needs were it alone in the queue,
-trying likely changes first; then which jobs ahead of it must start or leave; then whether fewer would do, one size after
-another, as long as there is time for it (`TRIES_MAX`). Laws: the changes let it start, none of them can be done without, and no
-smaller set does.
+trying likely changes first; then which jobs ahead of it must leave; then whether fewer would do, one size after another. Laws:
+the changes let it start, and none can be left out. No smaller set does, unless there were too many to try (`TRIES_MAX`).
 Source: QuickXplain, U. Junker, AAAI 2004.
 """
 

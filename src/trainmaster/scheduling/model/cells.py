@@ -13,7 +13,7 @@ FOREVER = float("inf")
 
 Gpus = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]  # `whole` and `parts` of a `Cell`
 Left = tuple[int, int, int]  # GPUs in thousandths, CPUs, memory
-Worth = tuple[int, ...]  # lower is better
+Cost = tuple[int, ...]  # lower is better
 
 
 class Cell(NamedTuple):
@@ -109,8 +109,8 @@ def _less(have: Amounts, want: Amounts) -> Amounts | None:
 class Taste(Protocol):
     """Which way is better if a node can give a request in several ways."""
 
-    def worth(self, cell: Cell, shape: Shape, step: Step) -> Worth:
-        """How good it is if a node in `cell` gives `shape` by `step`."""
+    def cost(self, cell: Cell, shape: Shape, step: Step) -> Cost:
+        """How bad it is if a node in `cell` gives `shape` by `step`; lower is better."""
         ...
 
 
@@ -123,7 +123,7 @@ class Cells:
         self.taste: Taste | None = None
         self._numbers: dict[Cell, int] = {}
         self._ways: dict[Shape, Ways] = {}
-        self._worths: dict[Shape, Worths] = {}
+        self._costs: dict[Shape, Costs] = {}
         self._back: dict[tuple[int, Shape, int, Gpus], int] = {}
 
     def number(self, cell: Cell) -> int:
@@ -138,7 +138,7 @@ class Cells:
     def prefer(self, taste: Taste | None) -> None:
         """From now on the first way to give a shape is the one that `taste` likes best; None: the tightest."""
         if taste is not self.taste:
-            self.taste, self._ways, self._worths = taste, {}, {}
+            self.taste, self._ways, self._costs = taste, {}, {}
 
     def ways(self, shape: Shape) -> "Ways":
         """By the number of a cell: every way in which a node in it can give `shape`, and the number of the cell after that.
@@ -154,12 +154,12 @@ class Cells:
         """The ways of one cell."""
         return self.ways(shape)[number]
 
-    def worths(self, shape: Shape, taste: Taste) -> "Worths":
-        """By the number of a cell that can give `shape`: how much `taste` likes that."""
+    def costs(self, shape: Shape, taste: Taste) -> "Costs":
+        """By the number of a cell that can give `shape`: the cost of the first way under `taste`."""
         assert taste is self.taste, "another taste decides which way is taken"
-        found = self._worths.get(shape)
+        found = self._costs.get(shape)
         if found is None:
-            found = self._worths[shape] = Worths(self, shape, taste)
+            found = self._costs[shape] = Costs(self, shape, taste)
         return found
 
     def used_up(self, number: int) -> bool:
@@ -201,20 +201,20 @@ class Ways(dict[int, tuple[tuple[int, Step], ...]]):
         cell = self._cells.values[number]
         found = steps(cell, shape)
         if taste is not None and len(found) > 1:
-            found = tuple(sorted(found, key=lambda step: taste.worth(cell, shape, step)))
+            found = tuple(sorted(found, key=lambda step: taste.cost(cell, shape, step)))
         ways = self[number] = tuple((self._cells.number(step.cell), step) for step in found)
         return ways
 
 
-class Worths(dict[int, Worth]):
-    """The worth of the first way by the number of a cell, computed on demand."""
+class Costs(dict[int, Cost]):
+    """The cost of the first way by the number of a cell, computed on demand."""
 
     def __init__(self, cells: Cells, shape: Shape, taste: Taste) -> None:
         super().__init__()
         self._cells, self._shape, self._taste = cells, shape, taste
 
-    def __missing__(self, number: int) -> Worth:
+    def __missing__(self, number: int) -> Cost:
         """Compute once."""
         step = self._cells.steps(number, self._shape)[0][1]
-        found = self[number] = self._taste.worth(self._cells.values[number], self._shape, step)
+        found = self[number] = self._taste.cost(self._cells.values[number], self._shape, step)
         return found

@@ -2,7 +2,8 @@
 
 A new reason is a `Reason` here, and a `Refusal` where it arises: rules in `admission`, nodes in `admission.feasible` and
 `state.inventory`, choices in `placement.choices`. `steps.place.find` meets it for a job that is tried, and
-`steps.fit.Reasons` for one that is not. What would let the job start is in `explanation.remedies`.
+`steps.fit.Reasons` for one that is not; `steps.attempt` records it for the job's kind, or for the job alone. `Reason` says what
+a decision must know of it. What would let the job start is in `explanation.remedies`.
 """
 
 from enum import StrEnum
@@ -24,22 +25,22 @@ class Reason(StrEnum):
 
     @property
     def claims(self) -> bool:
-        """Whether it may use nodes that become free: elastic jobs do not grow onto these."""
+        """Whether a job that waits for this could use nodes that become free: elastic jobs leave these to it."""
         return self not in (Reason.IMPOSSIBLE, Reason.QUOTA, Reason.WINDOW)
 
     @property
     def of_pool(self) -> bool:
-        """Whether it holds only in the pool that gives it: in another pool the job may wait for something else."""
+        """Whether it is a reason only in the pool that gives it: in another pool the job may wait for something else."""
         return self in (Reason.IMPOSSIBLE, Reason.WINDOW)
 
     @property
     def for_nodes(self) -> bool:
-        """Whether what is free now is what it waits for."""
+        """Whether the job waits for nodes: then an answer says what is free now."""
         return self in (Reason.BUSY, Reason.PLACE)
 
     @property
     def passes(self) -> bool:
-        """Whether time alone ends it."""
+        """Whether it is a barrier that ends by itself."""
         return self is Reason.WINDOW
 
 

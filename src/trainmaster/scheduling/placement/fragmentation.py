@@ -69,7 +69,7 @@ class Fragmentation:
         """The expected fragments of all open nodes."""
         return sum(self.of(space.cells.values[number]) * len(nodes) for number, nodes in space.nodes.items())
 
-    def worth(self, cell: Cell, shape: Shape, step: Step) -> tuple[int, ...]:
+    def cost(self, cell: Cell, shape: Shape, step: Step) -> tuple[int, ...]:
         """How bad a step is: first how many fragments it adds to its node, then how many GPUs it leaves free there."""
         change, left = self._expected(step.cell) - self._expected(cell), step.cell
         return round(change / self._grain), sum(left.whole) + len(left.parts), left.gpu_milli

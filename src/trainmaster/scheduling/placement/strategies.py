@@ -52,10 +52,10 @@ def least_fragments(taste: Taste) -> Callable[[Space, Ask], Places]:
     """The nodes first where the fewest fragments remain, then by index."""
 
     def places(space: Space, ask: Ask) -> Places:
-        def worth(item: tuple[int, list[int]]) -> tuple[int, ...]:
-            return (*taste.worth(space.cells.values[item[0]], ask.each, space.cells.steps(item[0], ask.each)[0][1]), item[1][0])
+        def cost(item: tuple[int, list[int]]) -> tuple[int, ...]:
+            return (*taste.cost(space.cells.values[item[0]], ask.each, space.cells.steps(item[0], ask.each)[0][1]), item[1][0])
 
-        return sorted(space.fitting(ask.each), key=worth)
+        return sorted(space.fitting(ask.each), key=cost)
 
     return places
 
@@ -162,5 +162,5 @@ def _names(id: str) -> tuple[str, str]:
 def to_taste(space: Space, ask: Ask) -> Places:
     """The nodes first that the policy's taste prefers, then by index."""
     assert space.cells.taste is not None, "a policy that asks its taste has one"
-    worths = space.cells.worths(ask.each, space.cells.taste)
-    return in_turn([(worths[number], nodes[0], number, nodes) for number, nodes in space.fitting(ask.each)])
+    costs = space.cells.costs(ask.each, space.cells.taste)
+    return in_turn([(costs[number], nodes[0], number, nodes) for number, nodes in space.fitting(ask.each)])

@@ -28,8 +28,9 @@ def no_taste(snapshot: Snapshot, kept: dict[str, Any]) -> Taste | None:
 class Policy:
     """All that one policy decides.
 
-    - `order`: the order of the queue. Either `Sharing`, if time never changes the order of one kind's jobs: only the first of a
-      kind is tried. Or a function that ranks each job by itself: it gives keys for all jobs, those of `first` before its own.
+    - `order`: the order of the queue. Either `Sharing`, if time never changes the order of one kind's jobs: once one job of a
+      kind cannot start, the others are not tried. Or a function that ranks each job by itself: it gives keys for all jobs,
+      those of `first` before its own, and its docstring is what users read of it.
     - `place`: the cells that can hold a member of a gang, the best first.
     - `depth`: how many jobs that cannot start get a reservation.
     - `preempt`: which live attempts may be preempted for a job, the first to stop first; None: none.
@@ -40,7 +41,7 @@ class Policy:
     - `terms`: the terms of an order that is a sum. They are stored with each start.
     - `trusts`: whether the run time that a job states is believed. Otherwise, and for jobs that state none, it is predicted.
     - `parts`: the policies of several sets of pools, with the names of the pools. If there are any, the rest is ignored.
-    - `taste`: which of several devices a share of a GPU comes from. `place` may use it too (`Cells.worths`).
+    - `taste`: which of several devices a share of a GPU comes from. `place` may use it too (`Cells.costs`).
     """
 
     name: str

@@ -68,7 +68,7 @@ class Stage:
         self._vain.clear()
 
     def not_enough(self, task: Task, ask: Ask, count: int, shrinking: bool = False) -> None:
-        """The first `count` candidates do not make room for a job: nor for one like it, as less is free then."""
+        """Record that the first `count` candidates are not enough, nor later for a job like it: no more is free then."""
         self._vain[self._alike(task, ask, shrinking)] = count
 
     def enough(self, task: Task, ask: Ask, count: int, shrinking: bool = False) -> bool:
@@ -93,7 +93,7 @@ class Stage:
         self._relief.setdefault(group, None)
 
     def behind(self, may: "May", order: Ranking) -> "_Behind":
-        """The running jobs that `may` permits, behind each waiting job in `order`: those of the policy, the same each time."""
+        """The running jobs that `may` permits, behind each waiting job in `order`. Both are the policy's: found once."""
         if self._behind is None:
             self._behind = self._find_behind(may, order)
         return self._behind

@@ -27,6 +27,11 @@ class _Missed(NamedTuple):
     ask: Ask
     obstacle: Obstacle
 
+    @property
+    def never(self) -> bool:
+        """Whether a quota rules it out for good."""
+        return self.obstacle.barrier is not None and self.obstacle.barrier.cause is Reason.IMPOSSIBLE
+
     def option(self, holds_s: float) -> Option:
         """The choice for a reservation; `holds_s` is the run time with the slowest choice."""
         return Option(self.ask, self.way.run_s(self.task, holds_s))
@@ -40,7 +45,9 @@ def attempt(decision: Decision, task: Task) -> bool:
     holds_s, why_busy = decision.outlook.holds_s(task), decision.state.inventory.busy
     ways, picky = _ways(decision, task)
     missed: list[_Missed] = []
-    for way in ways[:1] if picky else ways:
+    for way in ways:
+        if picky and any(not one.never for one in missed):
+            break
         one = way.of(task)
         ask = sought(one, now_s, why_busy)
         found = find(decision, one, ask, now_s + holds_s)
@@ -51,6 +58,7 @@ def attempt(decision: Decision, task: Task) -> bool:
             return False
         start(decision, one, found, now_s + holds_s)
         return True
+    picky = picky and not all(one.never for one in missed)
     if _others_make_way(decision, missed, picky):
         return True
     on_demand = task.kind.plain and task.kind.ask.within is None and not decision.state.space.closing
@@ -70,7 +78,7 @@ def waits_alone(decision: Decision, task: Task) -> bool:
 
 
 def _ways(decision: Decision, task: Task) -> tuple[Sequence[Way], bool]:
-    """The choices, the best first; and whether the job still waits for the first, the cheapest."""
+    """The choices, the best first; and whether the job still waits for the cheapest that no quota rules out."""
     kind, market = task.kind, decision.state.inventory.market
     if kind.choices is None:
         return (Way(kind, 1.0),), False

@@ -36,7 +36,7 @@ class Decision:
         self.reserved = Reserved(state.space, policy.depth(snapshot))
         self.promises = Promises(snapshot, state)
         foresight = self.view if isinstance(self.view, Foresight) else None
-        self.outlook = Outlook(snapshot, state, self.promises, (policy.trusts, self.reserved.depth), foresight)
+        self.outlook = Outlook(snapshot, state, self.promises, policy, foresight)
         self.stage = Stage(snapshot, state, self.view)
         self.fitting = Fitting(snapshot, state, self.reserved)
         state.space.cells.prefer(policy.taste(snapshot, state.learned))

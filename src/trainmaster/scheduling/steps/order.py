@@ -15,13 +15,13 @@ from trainmaster.scheduling.state.figures import Floats, waiting
 from trainmaster.scheduling.state.order import Key, Sharing, by_keys, waited_long
 from trainmaster.scheduling.state.queue import Head, Line, Queue
 
-Worth = Callable[[Task, Line], bool]  # whether to try a job at all
+Hopeful = Callable[[Task, Line], bool]  # whether to try a job at all
 
 
 class Turns(Protocol):
     """The heads of the lines, one after the other."""
 
-    def next(self, worth: Worth) -> Head | None:
+    def next(self, hopeful: Hopeful) -> Head | None:
         """The next head that is worth trying; None: there is none."""
 
     def behind(self, head: Head) -> None:
@@ -49,10 +49,10 @@ class _Ranked:
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines, self._at = lines, 0
 
-    def next(self, worth: Worth) -> Head | None:
+    def next(self, hopeful: Hopeful) -> Head | None:
         for at in range(self._at, len(self._lines)):
             line = self._lines[at]
-            if worth(line[0][2], line):
+            if hopeful(line[0][2], line):
                 self._at = at + 1
                 return (), line[0][1], line, 0
         return None
@@ -89,7 +89,7 @@ class _Shared:
         heapify(self._claims)
         self._last: _Owned | None = None  # the owner that had the last turn
 
-    def next(self, worth: Worth) -> Head | None:
+    def next(self, hopeful: Hopeful) -> Head | None:
         """As in `Turns`."""
         claims = self._claims
         while claims:
@@ -97,7 +97,7 @@ class _Shared:
             heads, at = owned.heads, owned.at
             while at < len(heads):
                 _, _, line, place = heads[at]
-                if worth(line[place][2], line):
+                if hopeful(line[place][2], line):
                     break
                 at += 1
             owned.at = at

@@ -8,6 +8,7 @@ from trainmaster.scheduling.model.cells import FOREVER
 from trainmaster.scheduling.model.jobs import Run, Task
 from trainmaster.scheduling.model.snapshot import Snapshot
 from trainmaster.scheduling.model.space import Grant
+from trainmaster.scheduling.policies.policy import Policy
 from trainmaster.scheduling.prediction.predictor import Foresight, foresee
 from trainmaster.scheduling.preemption.handover import Promises
 from trainmaster.scheduling.reservation.timeline import End, Walk
@@ -18,11 +19,10 @@ class Outlook:
     """Expected times, under the policy."""
 
     def __init__(
-        self, snapshot: Snapshot, state: ClusterState, promises: Promises, trusts: tuple[bool, int], foresight: Foresight | None
+        self, snapshot: Snapshot, state: ClusterState, promises: Promises, policy: Policy, foresight: Foresight | None
     ) -> None:
-        """`trusts`: whether the policy trusts the run times that jobs state, and how many reservations it may make."""
         self._snapshot, self._state, self._promises, self._foresight = snapshot, state, promises, foresight
-        self._trusts, self._depth = trusts
+        self._trusts, self._depth = policy.trusts, policy.depth(snapshot)
         self.strict = False  # a job that waits very long has a reservation: only jobs that surely end in time start
         self._ends: Sequence[End] | None = None
         self._begun: list[End] = []  # jobs that started and are not in `_ends` yet
@@ -43,7 +43,7 @@ class Outlook:
         """For how long the nodes of a job must stay."""
         return need_of(task.kind, task.estimate_s, self._snapshot.rules)
 
-    def stays_s(self, task: Task) -> float:
+    def stays_until_s(self, task: Task) -> float:
         """Until when the nodes of a job must stay."""
         return self._snapshot.now_s + self.need(task).least_s
 

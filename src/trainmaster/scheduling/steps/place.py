@@ -17,7 +17,7 @@ from trainmaster.scheduling.steps.decision import Decision
 
 
 class Obstacle(NamedTuple):
-    """Why a job cannot start: the reservations that it would delay, or a quota or window; neither: the nodes are busy."""
+    """Why a job cannot start: a quota or window (`barrier`), else the reservations that it would delay, else busy nodes."""
 
     kept: Sequence[Kept] = ()
     barrier: Refusal | None = None
@@ -30,7 +30,7 @@ def find(decision: Decision, task: Task, ask: Ask, end_s: float) -> list[int] | 
     """Nodes for a job with this request that holds them until `end_s`."""
     state, fitting = decision.state, decision.fitting
     space, tally = state.space, state.tally
-    space.until_s = decision.outlook.stays_s(task) if space.closing else 0.0
+    space.until_s = decision.outlook.stays_until_s(task) if space.closing else 0.0
     barrier = leaving(decision, task, ask) or tally.barrier(task.kind)
     if barrier is not None:
         return Obstacle((), barrier)
@@ -50,8 +50,8 @@ def find(decision: Decision, task: Task, ask: Ask, end_s: float) -> list[int] | 
     if owed and given(space, ask, places(decision, task), kept, wish) is not None:
         return Obstacle((), guaranteed_to_others(next(iter(owed))))
     if not kept or (ask.within is not None and given(space, ask, places(decision, task), (), wish) is None):
-        return _busy(decision, ask)  # it would not fit without reservations either
-    fitting.hold_off(ask, max(one.at_s for one in kept))  # nor will a job that harms the same reservations
+        return _busy(decision, ask)  # it would not fit if nothing were reserved
+    fitting.hold_off(ask, max(one.at_s for one in kept))  # a later job with this request that ends as late is not tried
     return Obstacle(kept)
 
 

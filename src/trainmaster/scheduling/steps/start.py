@@ -74,7 +74,7 @@ def _grown(decision: Decision, task: Task, grant: Grant, most: int) -> Grant:
     """The grant with as many more nodes as are free and quotas allow, in the same domain if the job must stay in one."""
     ask, state, found = grant.ask, decision.state, grant
     space, tally = state.space, state.tally
-    space.until_s = decision.outlook.stays_s(task) if space.closing else 0.0
+    space.until_s = decision.outlook.stays_until_s(task) if space.closing else 0.0
     of = space.domains(ask.within)[0] if ask.within is not None else None
     it = task._replace(kind=alone(task.kind, ask))
     able = [
