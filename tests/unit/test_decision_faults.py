@@ -1,5 +1,7 @@
 """Faults of decisions that random workloads showed, live and simulated: quotas and promises beside each other."""
 
+from dataclasses import replace
+
 import pytest
 from test_choices_cases import NOW_S as CHOICES_NOW_S
 from test_choices_cases import RULES, busy, decide, job, nodes_of
