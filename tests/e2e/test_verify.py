@@ -94,5 +94,8 @@ def test_older_checkpoints_stay_while_the_last_good_one_is_not_whole_in_the_stor
     assert "removed 0 older checkpoints" in collected.err
     assert "all checkpoints of 1 job stay: the last good one is not whole in the store" in collected.err
     assert [one["id"] for one in tm.json("show", job)["checkpoints"]] == [first["id"], newest["id"]]
+    assert tm("storage", "verify").code == 1
+    told = "checkpoints that the last tm storage verify found damaged or missing in the store, if not stored again since: step 2"
+    assert told in tm.json("show", job)["notes"], "it was listed as kept"
     stored.write_bytes(data)
     assert "removed 1 older checkpoint" in tm("storage", "gc", "--older-checkpoints", "--grace", "0s").err

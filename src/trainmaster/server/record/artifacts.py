@@ -9,6 +9,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.blobs import transfers
+from trainmaster.blobs.checkpoints import artifact_name
 from trainmaster.errors import NotFoundError
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.job import Job
@@ -133,14 +134,19 @@ def _rival_notes(api: runtime.Runtime, job: Job) -> list[str]:
 
 
 def _lost_notes(api: runtime.Runtime, job: Job, kept: Sequence[Artifact]) -> list[str]:
-    """Which of these the newest verification of the store found damaged or missing."""
+    """Which of these, and of the checkpoints, the newest verification of the store found damaged or missing."""
     wrong = api.known_blobs.damaged()
-    names = [one.path for one in kept if f"artifacts/{job.id}/{one.digest}" in wrong]
-    if not names:
-        return []
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    told = "artifacts that the last tm storage verify found damaged or missing in the store, if not stored again since"
-    return [f"{told}: {', '.join(names[:_NAMED])}{more}"]
+    broken = {name.split("/")[2] for name in wrong if name.startswith(f"checkpoints/{job.id}/")}
+    lost = {
+        "artifacts": [one.path for one in kept if artifact_name(job.id, one.digest) in wrong],
+        "checkpoints": [one.place or one.id for one in job.checkpoints if one.id in broken],
+    }
+    told = "that the last tm storage verify found damaged or missing in the store, if not stored again since"
+    return [
+        f"{what} {told}: {', '.join(names[:_NAMED])}" + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        for what, names in lost.items()
+        if names
+    ]
 
 
 def pickle_notes(job: Job, pickles: Sequence[Artifact]) -> list[str]:
