@@ -9,7 +9,6 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response, StreamingResponse
 
 from trainmaster.blobs import transfers
-from trainmaster.blobs.checkpoints import artifact_name
 from trainmaster.errors import NotFoundError
 from trainmaster.model.checkpoints import Artifact, ArtifactKind
 from trainmaster.model.job import Job
@@ -138,7 +137,7 @@ def _lost_notes(api: runtime.Runtime, job: Job, kept: Sequence[Artifact]) -> lis
     wrong = api.known_blobs.damaged()
     broken = {name.split("/")[2] for name in wrong if name.startswith(f"checkpoints/{job.id}/")}
     lost = {
-        "artifacts": [one.path for one in kept if artifact_name(job.id, one.digest) in wrong],
+        "artifacts": [one.path for one in kept if f"artifacts/{job.id}/{one.digest}" in wrong],
         "checkpoints": [one.place or one.id for one in job.checkpoints if one.id in broken],
     }
     told = "that the last tm storage verify found damaged or missing in the store, if not stored again since"

@@ -257,14 +257,15 @@ def checkpoint_view(checkpoint: Checkpoint) -> View:
 def last_step(job: Job, points: Points) -> int | None:
     """How far the attempt came: a metric may count epochs, and MLflow counts its samples of the machine."""
     # Trackers use step 0 for values without a step, so a step 0 after others (such as a final accuracy) is no restart.
-    began_s = (job.attempt.started_s if job.attempt is not None else None) or 0.0
+    attempt = job.attempt
+    began_s = (attempt.started_s if attempt is not None else None) or 0.0
     told = [point for name, point in points.items() if not job.counts_apart(name) and not name.startswith(SYSTEM)]
-    if job.attempt is not None and job.attempt.started_s is not None and job.attempt.restored is None:
+    if attempt is not None and attempt.number > 1 and attempt.restored is None:
         told = [point for point in told if point[2] >= began_s]  # it was given no checkpoint: earlier steps are not its own
     furthest = max(((bool(step), time_s >= began_s, step) for step, _, time_s in told if step is not None), default=None)
     if furthest is not None:
         return furthest[2]
-    outcomes = [node.outcome for node in job.attempt.nodes] if job.attempt is not None else []
+    outcomes = [node.outcome for node in attempt.nodes] if attempt is not None else []
     return max((o.last_step for o in outcomes if o is not None and o.last_step is not None), default=None)
 
 
