@@ -136,7 +136,7 @@ class Replay:
                 self.scorer.look(snapshot, news)
 
     def _act(self, plan: Plan) -> None:
-        """Victims are gone at once. Whoever they make way for is started by the next decision, as it is live."""
+        """Victims are gone at once. The next decision starts the job that they make way for, as the live loop does."""
         jobs = self._scheduler
         for id in plan.broken:
             del jobs.promised[id]

@@ -56,7 +56,7 @@ class Stage:
         """`view`: what the policy's order reads."""
         self.snapshot, self.state, self.view = snapshot, state, view
         self.stopped: set[str] = set()  # already victims
-        self._vain: dict[Hashable, int] = {}  # how many candidates together are not enough, by whom they were tried for
+        self._vain: dict[Hashable, int] = {}  # how many candidates together are not enough, by `_alike`
         self.groups: dict[Hashable, list[Run]] = {}  # candidates that several jobs share
         self._behind: _Behind | None = None
         self._relief: dict[Hashable, Mask | None] = {}  # what fits without a group; None: worked out on demand
