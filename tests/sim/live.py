@@ -125,7 +125,7 @@ class Live:
         lock = directory / f"{NAME}-{n}"
         held = self._locks[f"{NAME}-{n}"] = lock.open("w")
         fcntl.flock(held, fcntl.LOCK_EX)
-        spec = replace(one.spec, command=("flock", "-s", str(lock), "true"))
+        spec = replace(one.spec, command=("flock", "-s", str(lock), "true", str(one.spec.command)))
         return SubmitJob("", spec, origin(str(directory), user=one.member), CodeCopy(in_place=True))
 
     def _see_end(self, jobs: frozenset[str]) -> None:

@@ -10,6 +10,7 @@ from trainmaster.model.nodes import Allocation, Node
 from trainmaster.model.spec import CodeCopy, Origin
 from trainmaster.scheduling.model.snapshot import Plan
 from trainmaster.scheduling.policies.known import chosen
+from trainmaster.simulator.forecast_scores import ForecastScorer
 from trainmaster.simulator.formats import load
 from trainmaster.simulator.replay import Replay, Settings
 from trainmaster.spec import history
@@ -51,17 +52,18 @@ class Told(Replay):
         return [(self.now_s, "waits", id, text) for id, text in self._reasons.items() if before.get(id) != text]
 
 
-def simulated(work: Workload, nodes: list[Node], directory: Path) -> Told:
+def simulated(work: Workload, nodes: list[Node], directory: Path, scored: bool = False) -> Told:
     """The whole replay."""
     file = directory / "history.jsonl"
     file.write_bytes(b"".join(map(history.encode, [history.heading(nodes, work.rules, 0.0), *_rows(work)])))
-    return replayed(file, work.cost_s)
+    return replayed(file, work.cost_s, scored)
 
 
-def replayed(file: Path, cost_s: float) -> Told:
-    """The whole replay of a history."""
+def replayed(file: Path, cost_s: float, scored: bool = False) -> Told:
+    """The whole replay of a history; `scored`: with a start estimate for each job that must wait."""
     trace = load(file)
-    replay = Told(trace, chosen(trace.rules), Settings(cost_s, rules=trace.rules))
+    policy = chosen(trace.rules)
+    replay = Told(trace, policy, Settings(cost_s, rules=trace.rules), scorer=ForecastScorer(policy) if scored else None)
     replay.run()
     return replay
 

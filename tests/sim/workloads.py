@@ -58,6 +58,22 @@ def workload(seed: int) -> Workload:
     return Workload(nodes, rules, tuple(jobs), rng.choice((0.0, TICK_S * 3)))
 
 
+def team(seed: int, count: int) -> Workload:
+    """Days of six people on 16 GPUs, by fair share. Each has a few commands of usual run times; every second one gives limits."""
+    rng, jobs, submit_s = Random(seed), list[Planned](), 0.0
+    for _ in range(count):
+        member, command = rng.randrange(6), rng.randrange(4)
+        usual_s = 600.0 * 4.0 ** Random(f"{seed} {member} {command}").uniform(0.0, 3.0)
+        run_s = TICK_S * max(1, round(usual_s * rng.lognormvariate(0.0, 0.6) / TICK_S))
+        limit_s = max(run_s, usual_s) * rng.choice((1.2, 2.0, 4.0)) if member % 2 else None
+        each = Resources(nodes=rng.choice((1, 1, 1, 2)), gpus=rng.choice((1, 1, 2, 4)), cpus=1.0)
+        spec = JobSpec(f"c{command}.py", name=NAME, experiment=NAME, project=_PROJECTS[member % 3], resources=each, time_limit_s=limit_s)
+        jobs.append(Planned(spec, f"m{member}", submit_s, run_s))
+        submit_s += TICK_S * round(rng.expovariate(TICK_S / 2_000.0))
+    nodes = LocalSettings(nodes=4, gpus_per_node=4, gpu_kind="a100", cpus_per_node=64)
+    return Workload(nodes, Cluster(projects=tuple(map(Project, _PROJECTS))), tuple(jobs), 0.0)
+
+
 def _rules(rng: Random, gpus: int) -> Cluster:
     projects = tuple(_project(rng, name, gpus) for name in _PROJECTS)
     if rng.random() < 0.3:

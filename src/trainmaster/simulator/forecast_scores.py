@@ -115,13 +115,11 @@ class ForecastScorer:
         for past in snapshot.ended[self._ended :]:
             self._lifetimes.learn(past)
         self._ended = len(snapshot.ended)
-        came = []
-        for what, id in news:
-            if what == STARTED and id in self._open:
-                self._started(id, snapshot.now_s)
-            elif what == ARRIVED and id not in self._known:
-                self._known.add(id)
-                came.append(id)
+        started = {id for what, id in news if what == STARTED}
+        for id in [id for id in self._open if id in started]:  # in the order of the forecasts
+            self._started(id, snapshot.now_s)
+        came = dict.fromkeys(id for what, id in news if what == ARRIVED and id not in self._known)
+        self._known.update(came)
         for id in came:
             if id in snapshot.waiting:
                 self.waited += 1

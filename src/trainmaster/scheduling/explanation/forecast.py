@@ -88,12 +88,12 @@ def forecasts(
 
 
 def _draws(snapshot: Snapshot, lifetimes: Lifetimes, rng: "Random") -> dict[str, list[float]]:
-    """For each job the samples of how long it still runs."""
+    """For each job the samples of how long it still runs, in the order of submission: whatever order a store gives them in."""
     drawn = {}
-    for run in snapshot.running.values():
+    for run in sorted(snapshot.running.values(), key=lambda run: run.task.seq):
         ran_s = run.task.attained_s + max(0.0, snapshot.now_s - run.placed_s)
         drawn[run.task.id] = lifetimes.draw(run.task.kind, ran_s, rng, SAMPLES)
-    for task in sorted(snapshot.waiting.values()):  # by submission: a later one changes nothing about the others'
+    for task in sorted(snapshot.waiting.values()):  # a later one changes nothing about the others'
         drawn[task.id] = lifetimes.draw(task.kind, task.attained_s, rng, SAMPLES)
     return drawn
 

@@ -47,12 +47,15 @@ def history(api: Runtime) -> History:
 
 
 def calibrated(jobs: Iterable[Job | Start]) -> Calibration:
-    """The correction learned from the forecasts of these jobs and their actual starts, in the order of the starts."""
+    """The correction learned from the forecasts of these jobs and their actual starts, in the order of the starts.
+
+    Of several at the same time, the job that was forecast first counts first.
+    """
     calibration = Calibration()
-    for job in sorted(jobs, key=lambda job: job.started_s or 0.0):
-        said, started_s = job.forecast, job.started_s
-        if said is not None and started_s is not None and started_s >= said.at_s:
-            calibration = calibration.after(Waits(*said.waits_s), started_s - said.at_s)
+    told = ((job.started_s, job.forecast) for job in jobs if job.forecast is not None and job.started_s is not None)
+    for started_s, said_s, waits_s in sorted((started_s, said.at_s, said.waits_s) for started_s, said in told):
+        if started_s >= said_s:
+            calibration = calibration.after(Waits(*waits_s), started_s - said_s)
     return calibration
 
 
