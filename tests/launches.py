@@ -39,6 +39,7 @@ def launch(root: Path, **changes: Any) -> Launch:
         "forked": False,
         "metrics_pattern": None,
         "metrics_automatic": True,
+        "metrics_files": [],
         "metrics_primary": None,
         "epoch_first": None,
         "epoch_steps": None,

@@ -279,6 +279,14 @@ def test_what_was_reported_before_a_line_was_printed_is_read_before_it(tmp_path:
     assert points(outbox) == [(0, 5, {"loss": 2.5961})]
 
 
+def test_what_stands_in_a_file_of_metrics_is_not_read_from_the_output(tmp_path: Path) -> None:
+    reader, outbox, _ = output(tmp_path)
+    reader.leave_out(["val_loss"])
+    append(tmp_path, b"epoch 1 loss 0.5 val_loss 0.75\nepoch 2 val_loss 0.5\n")
+    turn(reader)
+    assert points(outbox) == [(0, 1, {"loss": 0.5})]
+
+
 def test_what_is_held_at_the_first_report_is_dropped(tmp_path: Path) -> None:
     reader, outbox, _ = output(tmp_path)
     append(tmp_path, b"  5%|5         | 3/60 [00:00<00:05, 10.4it/s]\n{'loss': '2.596', 'epoch': '0.5'}\n")

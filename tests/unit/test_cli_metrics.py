@@ -10,7 +10,7 @@ from contract_answers import DETAIL
 
 from trainmaster.cli.app import run
 from trainmaster.cli.inspect import show
-from trainmaster.cli.inspect.metrics import last_told
+from trainmaster.cli.metrics.export import last_told
 
 LOG = (
     "Using 2 workers, ratio 0.5\n"
@@ -178,6 +178,36 @@ def test_settings_are_no_measurements_and_steps_alone_are_told(tmp_path: Path, c
     assert "only steps were read: no value with a name stood in these lines" in said
     assert "to read one with a pattern: tm metrics try FILE --pattern 'step (" in said
     assert "dropout" not in said
+
+
+def test_the_position_of_a_bar_may_be_the_step_and_the_pattern_for_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its position alone is no step: the bar of a program that resumed may begin at 0."""
+    log = tmp_path / "train.log"
+    bar = "".join(f"\r{10 * n:3d}%|{'#' * n:10}| {n}/10 [00:0{n}<00:01, {n}.50it/s, loss={1 / (n + 1):.4f}]" for n in range(10))
+    log.write_text(f"{bar}\nFinal training loss 0.0649\n")
+    assert run(["metrics", "try", str(log)]) == 0
+    said = capsys.readouterr().err
+    assert "these have no step; if a number in line 1 counts the steps:" in said
+    pattern = shlex.split(next(line for line in said.splitlines() if "--pattern" in line))[-1]
+    assert run(["metrics", "try", str(log), "--pattern", pattern, "--json"]) == 0
+    (loss,) = json.loads(capsys.readouterr().out)["metrics"]
+    assert (loss["points"], loss["first_step"], loss["last_step"], loss["last"]) == (10, 0, 9, 0.1)
+    assert run(["metrics", "try", str(log), "--pattern", pattern]) == 0
+    assert "these have no step" not in capsys.readouterr().err
+
+
+def test_a_file_of_rows_is_read_as_a_job_reads_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs" / "version_2").mkdir(parents=True)
+    (tmp_path / "logs" / "version_2" / "metrics.csv").write_text("epoch,step,val_loss\n0,49,0.5\n1,99,\n2,149,0.25\n")
+    assert run(["metrics", "try", "logs/version_2/metrics.csv"]) == 0
+    told = capsys.readouterr()
+    assert ["val_loss", "2", "49", "to", "149", "0.5", "0.25"] in [line.split() for line in told.out.splitlines()]
+    assert "a job takes it as --metrics-file 'logs/version_*/metrics.csv'" in told.err
 
 
 def test_the_last_value_is_the_one_told_last_as_it_is_in_a_comparison() -> None:

@@ -86,7 +86,7 @@ def test_a_whole_launch() -> None:
                 "digests": {"n0": "aa", "n1": "bb"},
             },
         ],
-        "metrics_pattern": r"loss (?P<loss>\S+)", "metrics_automatic": True, "metrics_primary": None,
+        "metrics_pattern": r"loss (?P<loss>\S+)", "metrics_automatic": True, "metrics_files": [], "metrics_primary": None,
         "epoch_first": 0, "epoch_steps": None, "epoch_anew": False, "pattern_engine": str(Path(re2.__file__).parents[1]),
         "artifacts": ["out/*.png"],
         "artifact_store": "/state/blobs/artifacts/train-1",

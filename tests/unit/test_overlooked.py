@@ -16,9 +16,11 @@ from waiting import deadline
 from trainmaster.agent.checkpoints import overlooked
 from trainmaster.agent.checkpoints.candidate_files import candidates
 from trainmaster.agent.checkpoints.collect import Collector
-from trainmaster.agent.checkpoints.overlooked import lookalikes, pattern_of
+from trainmaster.agent.checkpoints.overlooked import lookalikes
 from trainmaster.agent.checkpoints.pattern_advice import apart
+from trainmaster.agent.files import new_files
 from trainmaster.agent.files.globs import Glob
+from trainmaster.agent.files.new_files import pattern_of
 from trainmaster.agent.launch.start import Startup
 from trainmaster.agent.metrics.progress import Progress
 from trainmaster.agent.processes.rank import Rank
@@ -257,8 +259,8 @@ def test_the_pattern_for_a_file(path: str, pattern: str) -> None:
 
 def test_a_large_work_directory_costs_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a folder with more than its share the rest is passed over, and other folders still get theirs."""
-    monkeypatch.setattr(overlooked, "_DIRECTORY_MAX", 20)
-    monkeypatch.setattr(overlooked, "_ENTRIES_MAX", 40)
+    monkeypatch.setattr(new_files, "_DIRECTORY_MAX", 20)
+    monkeypatch.setattr(new_files, "_ENTRIES_MAX", 40)
     looked: list[str] = []
     plausible = overlooked.plausible
     monkeypatch.setattr(overlooked, "plausible", lambda path, moving: (looked.append(path), plausible(path, moving))[1])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.cli.inspect.metrics import is_lost
+from trainmaster.cli.metrics.export import is_lost
 from trainmaster.control.reports import event_of
 from trainmaster.lifecycle.reports import log_run_data
 from trainmaster.model.events import RunDataLogged

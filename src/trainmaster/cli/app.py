@@ -34,7 +34,7 @@ COMMANDS = {
     "why": ("trainmaster.cli.inspect.why:why", "Why a job waits, what would let it start, and when it will."),
     "queue": ("trainmaster.cli.inspect.queue:queue", "List waiting jobs in order, with start estimates."),
     "logs": ("trainmaster.cli.inspect.logs:logs", "Print a job's output, all attempts."),
-    "metrics": ("trainmaster.cli.inspect.metrics:metrics", "Show or export the metrics of jobs; try what is read from a log."),
+    "metrics": ("trainmaster.cli.metrics.group:metrics", "Show or export the metrics of jobs; try what is read from a log."),
     "artifacts": ("trainmaster.cli.inspect.artifacts:artifacts", "List a job's artifacts."),
     "get": ("trainmaster.cli.inspect.artifacts:get", "Download a job's artifacts: one, those that match, or all."),
     "compare": ("trainmaster.cli.inspect.compare:compare", "Compare jobs: differences, metrics and curves."),

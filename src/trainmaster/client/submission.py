@@ -66,6 +66,7 @@ class Options(TypedDict, total=False):
     env_file: str | Sequence[str]  # files of NAME=VALUE lines, as docker reads them
     params: Mapping[str, Any] | Sequence[str]
     metrics_pattern: str
+    metrics_files: Sequence[str]
     primary: str
     mode: str
     tags: Mapping[str, str] | Sequence[str]

@@ -127,12 +127,13 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSpec:
-    """How metrics are read from standard output, and which one is primary."""
+    """How metrics are read from standard output and from files, and which one is primary."""
 
     pattern: str | None = None  # regular expression with named groups; the group `step` is the step
     primary: str | None = None
     mode: Mode | None = None  # None: by the words of its name (`metric_modes`)
     automatic: bool = True  # also read lines that the pattern does not match
+    files: tuple[str, ...] = ()  # globs of files that the program writes row by row
 
 
 class Strategy(StrEnum):

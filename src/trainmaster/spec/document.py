@@ -302,7 +302,8 @@ def _complete(fields: JobFields) -> JobSpec:
         environment=Environment(environment.python, environment.variables, environment.requirements),
         params=fields.params,
         metrics=MetricsSpec(
-            metrics.pattern, metrics.primary, Mode(metrics.mode) if metrics.mode is not None else None, metrics.automatic
+            metrics.pattern, metrics.primary, Mode(metrics.mode) if metrics.mode is not None else None, metrics.automatic,
+            tuple(metrics.files),
         ),
         tags=fields.tags,
         artifacts=tuple(fields.artifacts),

@@ -26,7 +26,7 @@ def to_mapping(spec: JobSpec) -> dict[str, Any]:
         "metrics": {
             "pattern": metrics.pattern, "primary": metrics.primary,
             "mode": metrics.mode.value if metrics.mode is not None else None,
-            "automatic": None if metrics.automatic else False,
+            "automatic": None if metrics.automatic else False, "files": list(metrics.files) or None,
         },
     }  # fmt: skip
     mapping: dict[str, Any] = {

@@ -29,6 +29,7 @@ _PLACES: dict[str, tuple[str, ...]] = {  # option -> field
     "requirements": ("environment", "requirements"),
     "function": ("python",),
     "metrics_pattern": ("metrics", "pattern"),
+    "metrics_files": ("metrics", "files"),
     "primary": ("metrics", "primary"),
     "mode": ("metrics", "mode"),
     "env": ("environment", "variables"),
@@ -111,7 +112,7 @@ def _value(option: str, value: Any) -> Any:
         pairs = dict(_pair(option, text) for text in texts)
         # `--set e=` is an empty text, as in a shell; YAML would say null
         return {name: text and _scalar(text) for name, text in pairs.items()} if option in _PAIRS_OF_SCALARS else pairs
-    if option in ("artifacts", "notify"):
+    if option in ("artifacts", "notify", "metrics_files"):
         return [value] if isinstance(value, str) else list(value)
     if option == "gpus" and isinstance(value, str) and "," in value:
         return [text.strip() for text in value.split(",")]

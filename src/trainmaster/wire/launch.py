@@ -94,6 +94,7 @@ class Launch(TypedDict):
     forked: bool  # one of `resume` belongs to another job, and the job cannot start without any of them
     metrics_pattern: Optional[str]
     metrics_automatic: bool  # also read lines that no pattern matches (missing in launches of older versions)
+    metrics_files: List[str]  # globs of files whose rows are metrics (likewise)
     metrics_primary: Optional[str]  # what the spec calls the primary metric (likewise)
     epoch_first: Optional[int]  # how its earlier attempts number epochs, as `model.progress.Progress` (likewise)
     epoch_steps: Optional[int]

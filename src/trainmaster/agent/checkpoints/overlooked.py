@@ -9,44 +9,35 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import stat
 import time
-from itertools import islice
 
 from trainmaster.agent.files.formats import plausible
-from trainmaster.agent.files.glob_names import literal
-from trainmaster.agent.files.globs import TEMPORARY, Glob
+from trainmaster.agent.files.globs import Glob
+from trainmaster.agent.files.new_files import new_files, pattern_of
 from trainmaster.agent.metrics.progress import LONG_S
 from trainmaster.wire.names import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator, Optional
+    from typing import Optional
 
     from trainmaster.agent.metrics.progress import Progress
     from trainmaster.wire.launch import Launch
 
 _BEFORE_S = 1.0  # a file may be older than the first step that was read, by so much
-_DIRECTORY_MAX = 2_000  # entries examined per directory
-_ENTRIES_MAX = 10_000  # and in total
-_DEEPEST = 8
 _TIME_MAX_S = 1.0
 _KINDS_MAX = 50  # patterns whose files are opened
 _FILES_MAX = 20  # per pattern, the newest
 _TRIES = 3  # files opened per pattern: the newest may be half written
 _NAMED_MAX, _NAME_MAX, _PATTERN_MAX = 3, 60, 120  # files shown, characters of a file name, characters of a pattern
 
-_SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "wandb", "mlruns"))
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"ckpt|checkpoint", re.IGNORECASE)
 _BEST = re.compile(r"(?:\A|[^a-z])best", re.IGNORECASE)  # of an earlier epoch than the last, and some programs only evaluate it
 _DATA = re.compile(  # what programs save beside checkpoints in the same formats: SchNetPack's split.npz
     r"(?:\A|[_. -])(?:splits?|dataset|stats|statistics|indices|predictions?|evaluations?)(?:[_. -]|\Z)", re.IGNORECASE
 )
-_ANEW = re.compile(r"(?:version|run|exp|trial|try|train)[-_]?\d+\Z|\d{4}|\d\d-\d\d-\d\d", re.IGNORECASE)
-_VERSION = re.compile(r"-v\d{1,6}\Z")
-_COUNTED = re.compile(r"(?<=[-_])\d+\Z")  # `CartPole-v1_1`, and `CartPole-v1_2` after a restart
-_STEPPED = re.compile(r"(?:ckpt|checkpoint|step|epoch|iter|iteration)[-_=]?\d+\Z", re.IGNORECASE)
+
 
 def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, list[str]]:
     """Files written at `since_s` (seconds since the epoch) or later that look like checkpoints, newest first.
@@ -55,7 +46,7 @@ def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, li
     """
     until_s, work = time.monotonic() + _TIME_MAX_S, launch["work"]
     families: dict[str, list[tuple[int, str]]] = {}
-    for path, modified_ns in _new_files(work, int(since_s * 1e9), until_s):
+    for path, modified_ns in new_files(work, int(since_s * 1e9), until_s):
         families.setdefault(pattern_of(path), []).append((modified_ns, path))
     newest_first = sorted(((sorted(files, reverse=True), pattern) for pattern, files in families.items()), reverse=True)
     own = [] if launch["checkpoint_path"] else [Glob(pattern, work) for pattern in launch["artifacts"]]
@@ -86,64 +77,6 @@ def _format(work: str, names: list[str], until_s: float) -> Optional[str]:
         if found not in (None, "json"):
             break
     return found
-
-
-def _new_files(work: str, since_ns: int, until_s: float) -> Iterator[tuple[str, int]]:
-    """Paths below `work`, relative to it, with their modification times in ns; breadth first, changed directories first."""
-    left, level = _ENTRIES_MAX, [""]
-    for _ in range(_DEEPEST):
-        further: list[tuple[int, str]] = []
-        for directory in level:
-            if left <= 0:
-                return
-            for entry in _entries(os.path.join(work, directory), min(_DIRECTORY_MAX, left)):
-                left -= 1
-                if time.monotonic() > until_s:
-                    return
-                name, path = entry.name, os.path.join(directory, entry.name)
-                if name.startswith(".") or name.endswith(TEMPORARY) or name in _SKIPPED or not name.isprintable():
-                    continue
-                try:
-                    status, deeper = entry.stat(follow_symlinks=False), entry.is_dir(follow_symlinks=False)
-                except OSError:
-                    continue  # gone
-                if deeper:
-                    further.append((status.st_mtime_ns, path))
-                elif stat.S_ISREG(status.st_mode) and status.st_size and status.st_mtime_ns >= since_ns:
-                    yield path, status.st_mtime_ns
-        level = [path for _, path in sorted(further, reverse=True)]
-
-
-def _entries(directory: str, most: int) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            return list(islice(entries, most))
-    except OSError:
-        return []  # gone, or not readable: it is not reported
-
-
-def pattern_of(path: str) -> str:
-    """A pattern that matches it and those of other steps: the directory of a step, else the file with `*` for numbers.
-
-    A directory that has another name at each start, by a count or the time, is matched by each of them.
-    """
-    parts = literal(path).split("/")
-    parts[:-1] = [
-        part if _STEPPED.search(part) else (_DIGITS if _ANEW.search(part) else _COUNTED).sub("*", part) for part in parts[:-1]
-    ]
-    for index, part in enumerate(parts[:-1]):
-        if _STEPPED.search(part):
-            return "/".join([*parts[:index], _DIGITS.sub("*", part)])
-    stem, dot = os.path.splitext(parts[-1])
-    if dot[1:].isdigit():
-        stem, dot = parts[-1], ""  # params.00012
-    stem = _DIGITS.sub("*", without_version(stem) if dot == ".ckpt" else stem)
-    return "/".join([*parts[:-1], stem + ("*" if dot == ".ckpt" and "*" not in stem else "") + dot])
-
-
-def without_version(stem: str) -> str:
-    """A name without the version that Lightning adds where an earlier process wrote that file: `last-v1.ckpt`."""
-    return _VERSION.sub("", stem)
 
 
 def _joined(pattern: str, found: dict[str, list[str]]) -> tuple[str, list[str]]:

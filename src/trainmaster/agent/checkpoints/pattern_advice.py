@@ -7,10 +7,10 @@ import re
 import shlex
 
 from trainmaster.agent.checkpoints.candidate_files import beginning
-from trainmaster.agent.checkpoints.overlooked import pattern_of, without_version
 from trainmaster.agent.files.formats import begins_as_weights, is_database
 from trainmaster.agent.files.glob_names import literal
 from trainmaster.agent.files.globs import TEMPORARY, Glob
+from trainmaster.agent.files.new_files import pattern_of, without_version
 from trainmaster.wire.names import printable
 
 TYPE_CHECKING = False

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.launch import venvs
     from trainmaster.agent.launch.attempt_directory import AttemptDirectory
     from trainmaster.agent.launch.contact import Contact
+    from trainmaster.agent.metric_files.reader import FileReader
     from trainmaster.agent.processes.wakeup import Wake
     from trainmaster.wire.launch import Launch
 
@@ -34,6 +35,7 @@ class Preparation:
         self.restored: Optional[restore.Restored] = None
         self.collector: Optional[Collector] = None
         self.rendezvous: Optional[tuple[str, int]] = None
+        self.metric_files: Optional[FileReader] = None
         self.mlflow: Optional[MlflowListener] = None  # on node 0, unless the job names its own tracking server
         self._claim: Optional[master_port.Claim] = None
         self._venv: Optional[venvs.Venv] = None
@@ -76,12 +78,16 @@ class Preparation:
         restore.restore(self._launch, self.restored, self._contact.report_preparing)
 
     def prime(self) -> None:
-        """Note which checkpoints are there before the ranks run."""
+        """Note which checkpoints, and which rows of metrics, are there before the ranks run."""
         if self._launch["checkpoint_path"]:
             from trainmaster.agent.checkpoints.collect import Collector  # noqa: PLC0415 - only for a job with a checkpoint path
 
             self.collector = Collector(self._launch)
             self.collector.prime()
+        if self._launch.get("metrics_files"):
+            from trainmaster.agent.metric_files.reader import FileReader  # noqa: PLC0415 - CSV, globs: few jobs have such files
+
+            self.metric_files = FileReader.of_launch(self._launch)
 
     def meet(self, wake: Wake) -> None:
         """Determine the rendezvous address: claimed here on node 0, else received from node 0."""

@@ -57,7 +57,7 @@ def of_json(line: bytes) -> Optional[Object]:
     if texts and all(re.fullmatch(NUMBER, text) for text in texts):
         flat = {name: number(value) if isinstance(value, str) else value for name, value in flat.items()}
     values = {name: float(value) for name, value in flat.items() if name.lower() not in _RECORD and is_value(value)}
-    made = _object(values, all_numbers=len(values) == len(found))
+    made = of_numbers(values, all_numbers=len(values) == len(found))
     made.counters = _counters(line.decode(errors="replace"))
     results = found.get("results")  # StyleGAN: {"results": {"fid50k_full": 9.5}, "metric": "fid50k_full"}
     made.sure = made.sure or (isinstance(results, dict) and any(measured(name) for name in results if name in values))
@@ -74,7 +74,7 @@ def of_dictionary(text: str) -> Optional[Object]:
             values.setdefault(name, value)
     if not values:
         return None
-    made = _object(values, all_numbers=len(_KEYS.findall(text)) <= len(values))
+    made = of_numbers(values, all_numbers=len(_KEYS.findall(text)) <= len(values))
     made.sure = made.sure and any(map(measured, values))
     made.whole_epoch = _FRACTION.search(text) is None
     if _TEXTS.search(text) and not any(map(measured, values)):
@@ -90,7 +90,8 @@ def _counters(text: str) -> list[Counter]:
     return [Counter(word, count, total) for word, count, total in said if word]
 
 
-def _object(values: dict[str, float], all_numbers: bool) -> Object:
+def of_numbers(values: dict[str, float], all_numbers: bool = True) -> Object:
+    """Values by name, some of them counters. `all_numbers`: there is nothing else in the object."""
     ranked = sorted(
         (RANKS[last], name) for name, last in ((name, _last(name)) for name in values) if RANKS.get(last, 9) <= STEP
     )

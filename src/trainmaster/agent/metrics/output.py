@@ -130,6 +130,10 @@ class RankOutput:
         """The program reports these metrics by other means than its output. See `_LineSearch.narrow`."""
         self._search.narrow(names)
 
+    def leave_out(self, names: Iterable[str]) -> None:
+        """These metrics stand in files of the program: they are not read from its output."""
+        self._search.in_files.update(names)
+
     def sdk_read(self) -> tuple[str, int]:
         """The SDK file's name, and the number of processed bytes (complete lines)."""
         return self._sdk.processed
@@ -253,6 +257,7 @@ class _LineSearch:
         self._shown: set[str] = set()  # metrics that were read without the pattern, and are not reported otherwise
         self._step: Optional[int] = None  # the last one that was read
         self._narrowed = False
+        self.in_files: set[str] = set()  # metrics that are not to be read
         self._dropped_bytes = 0
 
     @property
@@ -295,8 +300,8 @@ class _LineSearch:
     def _pass_on(self, found: Found) -> None:
         recounts, beside = self._parser.recounts(), self._narrowed and self._parser.automatic and self._parser.rule != "pattern"
         if found is not None:
-            step, values = found
-            self._step = self._step if step is None else step
+            step, values = found[0], {name: value for name, value in found[1].items() if name not in self.in_files}
+            found, self._step = (step, values), self._step if step is None else step
             if beside:
                 found = self._step, {name: value for name, value in values.items() if name in self._shown}
             elif self._parser.rule != "pattern" and len(self._shown) < _SHOWN_MAX:

@@ -1,6 +1,6 @@
 """Reads what the program tells while it runs, and passes it on.
 
-That is the output of its ranks and roles, messages of the SDK, and what it logs with a tracker's API.
+That is the output of its ranks and roles, rows of its files, messages of the SDK, and what it logs with a tracker's API.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ class ProgramOutput:
         self._outbox = start.contact.sync().outbox
         self._directory = start.directory
         self._mlflow = start.prepared.mlflow
+        self._files = start.prepared.metric_files
+        if self._files is not None:
+            self._files.start()
         self._store_worker = store_worker
         self.progress = progress
         sinks: list[tuple[Rank, Progress | RoleProgress]] = [(rank, progress) for rank in start.ranks]
@@ -52,6 +55,7 @@ class ProgramOutput:
         if now_s < self.due_s:
             return
         self._read_tracker()
+        self._read_files()
         found = False
         for output in self.outputs:
             found = output.turn(time.monotonic() + _SHARE_S) or found
@@ -62,6 +66,9 @@ class ProgramOutput:
     def read_rest(self) -> None:
         """Every process has ended: read all that is left."""
         self._read_tracker()
+        if self._files is not None:
+            self._files.finish()
+            self._read_files()
         for output in self.outputs:
             output.finish()
         self._pass_on()
@@ -89,3 +96,16 @@ class ProgramOutput:
         if names:
             for output in (one for one in self.outputs if one.rank.number == 0):
                 output.stop_parsing(names)
+
+    def _read_files(self) -> None:
+        """Take the rows of the program's files. A metric that stands in them is not read from the output any more."""
+        if self._files is None:
+            return
+        for step, values in self._files.take():
+            self.outputs[0].leave_out(values)
+            if step is None:
+                self.progress.printed(0, None, values)
+            else:
+                self.progress.logged(step, values, counts=True)
+        trouble = self._files.trouble
+        self._outbox.warn("metric files", f"the files of metrics: {trouble}" if trouble else "")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.processes.process_tree import File, Process
     from trainmaster.agent.transport.delivery import Delivery
 
+UNREAD_S = 30.0  # without a metric, after which files of metrics are looked for
 _FIRST = 4  # checkpoints, after each of which the pattern is looked at
 _FAR = 2  # times the step of a checkpoint: the losses are others there
 _CLOCK_MOVED_S = 1.0  # it was set: a slow correction changes both clocks
@@ -37,11 +38,11 @@ class CheckpointScans:
         self._start = start
         self._progress = progress
         self._delivery = delivery
-        self._clock_s = time.time() - time.monotonic()
-        self.began_s = self._clock_s + start.runs_since_s  # when the ranks began, in seconds since the epoch
+        self.began_s = time.time() - time.monotonic() + start.runs_since_s  # when the ranks began, in seconds since the epoch
         self._peers = Peers(start.directory.path, start.launch)
         self._overlooked: Optional[Overlooked] = None
         self._look_due_s = 0.0
+        self._metrics_due_s = start.runs_since_s + UNREAD_S
         self._warned_elsewhere = False
         collector = start.prepared.collector
         self._collector = self._with_reports(collector) if collector is not None else None
@@ -79,6 +80,22 @@ class CheckpointScans:
         if due:
             self._look_due_s = now_s + LONG_S
         return due
+
+    def metrics_due(self, now_s: float) -> bool:
+        """Whether to look for files of metrics now. If so, the next time is later."""
+        launch, due = self._start.launch, now_s >= self._metrics_due_s
+        if due:
+            self._metrics_due_s = now_s + LONG_S
+        return due and launch["node_index"] == 0 and not launch.get("metrics_files")
+
+    def warn_metrics(self) -> None:
+        """Warn if no metric was read, and a file has some."""
+        text = ""
+        if not self._start.contact.sync().outbox.points.measured:
+            from trainmaster.agent.metric_files.advice import advice  # noqa: PLC0415 - CSV: most jobs print their metrics
+
+            text = advice(self._start.launch["work"], self.began_s)
+        self._delivery.warn("files of metrics", text)
 
     def scan(self) -> None:
         """Scan while the ranks run. The scan counts only if none of them has died."""
@@ -170,7 +187,7 @@ class CheckpointScans:
         for part in parts:
             if "saved_s" in part:  # its step is not known
                 after_s = part.pop("saved_s") - self.began_s
-                moved_s = time.time() - time.monotonic() - self._clock_s
+                moved_s = time.time() - time.monotonic() + self._start.runs_since_s - self.began_s
                 # One from before this attempt was saved by an earlier one; if the clock was set, nobody knows when.
                 if after_s >= 0.0 and abs(moved_s) < _CLOCK_MOVED_S:
                     part["after_s"] = round(after_s, 1)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _SCAN_S = 0.5
 _SCAN_MAX_S = 15.0
+_SOON_S = 25.0  # at the end, a look that is due so soon is made
 _TELL_EVERY_S = 10.0  # between two progress reports about artifacts
 _SHARE = 5  # a scan that takes t seconds is followed by a pause of 5 t
 
@@ -50,6 +51,8 @@ class StoreWorker:
             self._put("scan", self._scans.scan)
         if self._scans.overlooked_due(now_s):
             self._put("overlooked", self._scans.warn_overlooked, None)
+        if self._scans.metrics_due(now_s):
+            self._put("metrics", self._scans.warn_metrics)
 
     def message(self, rank: int, message: dict[str, Any]) -> None:
         """Handle an SDK message about a checkpoint or an artifact."""
@@ -69,6 +72,8 @@ class StoreWorker:
             self._put("last", self._scans.last_scan, well and quiet, stopped, opened or {})
         if self._scans.may_overlook(well):
             self._put("overlooked", self._scans.warn_overlooked, well)
+        if self._scans.metrics_due(time.monotonic() + _SOON_S):
+            self._put("metrics", self._scans.warn_metrics)
         if self._launch["artifacts"]:
             self._put("artifacts", self._keep_all, well)
         if self._launch["ranks"] * self._launch["nodes"] > 1:

@@ -42,10 +42,12 @@ class Points:
         self._beyond: Optional[int] = None  # file offset from which points are in the file only
         self._read: dict[str, int] = {}
         self.dropped = 0
+        self.measured = False  # whether the program has given a value
 
     def put(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """Add a point. It may be sent after the next `persist`. Too many values for one request make several points."""
         at_s = time.monotonic()
+        self.measured = self.measured or not all(name.startswith("system/") for name in values)
         with self._lock:
             for part in _parts(values):
                 self._number += 1

@@ -101,6 +101,9 @@ _JOB_OPTIONS = (
     click.option("--env-file", multiple=True, metavar="FILE", help="Variables from a file of K=V lines, as docker reads it."),
     click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="A parameter; overrides the file's."),
     click.option("--metrics-pattern", metavar="REGEX", help="Finds metrics in the output by named groups."),
+    click.option(
+        "--metrics-file", "metrics_files", multiple=True, metavar="GLOB", help="Reads metrics from the rows of files, too."
+    ),
     click.option("--primary", metavar="NAME", help="The primary metric."),
     click.option("--tag", "tags", multiple=True, metavar="K=V", help="A tag to find the job by."),
     click.option("--artifact", "artifacts", multiple=True, metavar="GLOB", help="Files to store as artifacts."),

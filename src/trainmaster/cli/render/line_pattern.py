@@ -1,7 +1,7 @@
 """Suggests a `metrics.pattern` that reads a printed line, for programs whose lines are not read by themselves."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
@@ -25,13 +25,15 @@ _MARKS = re.compile(r"[\W_]+")
 _BETWEEN = " \t:=([|#"  # a name and its number
 _BETWEEN_MAX = 5  # a bar, and two blanks on each side
 _IN_BRACKETS = re.compile(r"\[[A-Za-z][\w/]{0,60}\]\Z", re.ASCII)  # [val] 0.5
+_BAR = re.compile(r"%\|[^|]{0,400}\| {0,3}\d{1,12}/\d{1,12} \[")  # of tqdm
+_BAR_STEP = r"\|\s*(?P<step>\d+)/\d+ \[.*?"  # where it is, then its times
 _QUOTED = re.compile(r"['\"]([A-Za-z][\w/]{0,60})['\"],?\Z", re.ASCII)  # ('average_q', 0.5)
 _OPENING = ("[", "(", "{", "=", ":", "|", "<")
 _STEPS = (
     "step", "steps", "iter", "iters", "iteration", "it", "batch", "update", "epoch", "ep", "episode", "generation", "gen",
     "round",
 )  # fmt: skip
-_FILLERS = ("is", "was")  # log-likelihood is -2.5
+_FILLERS = ("is", "was", "now")  # log-likelihood is -2.5; the best is now 3.5
 _PLACES = ("gpu", "cuda", "device", "rank", "node", "worker", "process", "pid", "seed", "fold", "version")  # no step
 
 
@@ -63,20 +65,32 @@ def suggested(line: str, later: Sequence[str] = (), given: str | None = None, re
         return None
     numbers = list(_numbers(text))
     step = _step(text, numbers, [list(_numbers(without_prefix(one.strip()))) for one in later])
-    values = [one for one in numbers if not one.whole][:_VALUES_MAX]
+    bar = _BAR.search(text) if step is None else None
+    values = [one for one in numbers if not one.whole and (bar is None or one.start > bar.end())][:_VALUES_MAX]
     if not values or values[0].end - values[0].start == len(text):
         return None
     taken = set() if given is None else set(compiled(given).groupindex)
     step = None if "step" in taken else step
-    wanted = sorted([*values, *([step] if step else [])])
-    for begin, margin in dict.fromkeys(((_begin(text, wanted[0]), _MARGIN), (0, _MARGIN), (0, ""))):
-        pattern = _pattern(text, begin, wanted, step, taken)
-        pattern = margin + pattern if text[begin : begin + 1].isdigit() else pattern
+    for pattern in _patterns(text, values, step, taken) if bar is None else (_of_bar(text, values, taken),):
         both = pattern if given is None else f"{given}|{pattern}"
         found = Parser(compiled(pattern), automatic=False).parse(line.encode())
         if found is not None and found[1] and not any(map(compiled(pattern).search, read)) and not pattern_fault(both):
             return both
     return None
+
+
+def _patterns(text: str, values: list[_Number], step: _Number | None, taken: set[str]) -> Iterator[str]:
+    """The best first: from the word of the first number on, then from the beginning of the text."""
+    wanted = sorted([*values, *([step] if step else [])])
+    for begin, margin in dict.fromkeys(((_begin(text, wanted[0]), _MARGIN), (0, _MARGIN), (0, ""))):
+        pattern = _pattern(text, begin, wanted, step, taken)
+        yield margin + pattern if text[begin : begin + 1].isdigit() else pattern
+
+
+def _of_bar(text: str, values: list[_Number], taken: set[str]) -> str:
+    """A pattern for the values in a bar that names no step: its position may be one."""
+    step = "" if "step" in taken else _BAR_STEP
+    return step + _pattern(text, _begin(text, values[0]), values, None, taken)
 
 
 def _numbers(text: str) -> list[_Number]:

@@ -65,6 +65,7 @@ def launch(submission: Submission, site: Site, made: AttemptCgroups = _NO_CGROUP
         forked=job.lineage is not None and job.lineage.inherited is not None,
         metrics_pattern=spec.metrics.pattern,
         metrics_automatic=spec.metrics.automatic,
+        metrics_files=list(spec.metrics.files),
         metrics_primary=spec.metrics.primary,
         epoch_first=job.epoch_counts[0],
         epoch_steps=job.epoch_counts[1],

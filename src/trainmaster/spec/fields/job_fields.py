@@ -252,7 +252,7 @@ class EnvironmentFields(_Section):
 
 
 class MetricsFields(_Section):
-    """How to read metrics from standard output, and which one is primary."""
+    """How to read metrics from standard output and from files, and which one is primary."""
 
     pattern: Pattern = Field(
         default=None,
@@ -263,9 +263,11 @@ class MetricsFields(_Section):
     mode: ModeWord | None = Field(
         default=None, description="Whether smaller or larger is better; default: by the words of its name (loss, accuracy)."
     )
-    automatic: Truth = Field(
-        default=True, description="Whether lines that the pattern does not match are read, too.", examples=[False]
-    )
+    automatic: Truth = Field(True, description="Whether lines that the pattern does not match are read, too.", examples=[False])
+    files: list[Glob] = Field(
+        default_factory=list, max_length=ITEMS_MAX, examples=[["lightning_logs/*/metrics.csv"]],
+        description="Files that the program writes row by row (CSV with a header, or lines of JSON), as globs.",
+    )  # fmt: skip
 
 
 class NotifyFields(_Section):
@@ -371,7 +373,7 @@ class JobFields(_Section):
         description="The job starts only while fewer jobs of its owner run.",
         examples=[3],
     )
-    metrics: MetricsFields = Field(default_factory=_absent(MetricsFields), description="How to read metrics from the output.")
+    metrics: MetricsFields = Field(default_factory=_absent(MetricsFields), description="How to read metrics.")
     tags: dict[LabelName, Tag] = Field(
         default_factory=dict, max_length=ITEMS_MAX, description="Tags to find the job by.", examples=[{"owner": "team-a"}]
     )

@@ -1,0 +1,53 @@
+"""Names a file of metrics that the program writes, if no metric was read of the program: some print nothing into a pipe."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from itertools import islice
+
+from trainmaster.agent.files.new_files import new_files, pattern_of
+from trainmaster.agent.metric_files.rows import ENDINGS, RowFile
+from trainmaster.agent.metrics.vocabulary import measured
+from trainmaster.wire.names import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+_TIME_MAX_S = 1.0
+_OPENED_MAX = 20  # files, the newest
+_BYTES_MAX = 64 << 20  # a larger file is not opened
+_ROWS = 20  # of a file, in which a measured value is looked for
+_NAMED_MAX, _NAME_MAX = 4, 60  # metrics named, characters of a name
+
+
+def advice(work: str, since_s: float) -> str:
+    """What to write to have a file below `work` read; "" if none has metrics.
+
+    Only of files written at `since_s` (seconds since the epoch) or later.
+    """
+    until_s = time.monotonic() + _TIME_MAX_S
+    found = [(at_ns, path) for path, at_ns in new_files(work, int(since_s * 1e9), until_s) if path.endswith(ENDINGS)]
+    for _, path in sorted(found, reverse=True)[:_OPENED_MAX]:
+        if time.monotonic() > until_s:
+            break
+        names = list(dict.fromkeys(_measured(os.path.join(work, path))))
+        if names:
+            several = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+            told = f"no metric was read from what it prints, but {printable(path)} has {', '.join(names[:_NAMED_MAX])}{several}"
+            return f"{told}; these are read with --metrics-file {shlex.quote(printable(pattern_of(path)))}"
+    return ""
+
+
+def _measured(path: str) -> Iterator[str]:
+    """The measured values in the first rows that have a step or an epoch."""
+    try:
+        if os.path.getsize(path) > _BYTES_MAX:
+            return
+        for step, values in islice(RowFile(path).news(), _ROWS):
+            if step is not None:
+                yield from (name for name in values if len(name) <= _NAME_MAX and name.isprintable() and measured(name))
+    except (OSError, ValueError):
+        return  # gone, or no such file

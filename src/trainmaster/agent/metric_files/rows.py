@@ -1,0 +1,153 @@
+"""Metrics in a file that a program writes row by row: CSV with a header, or one JSON object per line.
+
+A program may begin its file again, or write all of it anew with one more row or column. So each row is told once: if the rows
+that were told are still there, the file goes on after them; else it is another file, and all of its rows are told.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import stat
+from itertools import islice
+
+from trainmaster.agent.metrics import objects
+from trainmaster.agent.metrics.vocabulary import number
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO, Iterator, List, Optional, Tuple
+
+    Row = Tuple[Optional[int], "dict[str, float]"]  # its step, its values
+    Noted = Tuple[int, bytes]  # the size of a file, and its last bytes
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")
+_LINE_MAX = 1 << 20  # bytes; nothing is read behind a longer line
+_END = 64  # bytes by which a file is recognized
+_COLUMNS_MAX = 2_000
+_TEXT_MAX = 250  # characters of a cell
+_DELIMITERS = ",\t;"
+
+
+class Rows:
+    """The lines of one file, in order. The header may come again, as when a restart appends to the file."""
+
+    def __init__(self) -> None:
+        self._names: List[str] = []
+        self._delimiter = ","
+
+    def read(self, line: bytes) -> Optional[Row]:
+        """What a line says; None if it is no row with a number."""
+        if line.startswith(b"{"):
+            found = objects.of_json(line)
+            return _row(found) if found is not None else None
+        text = line.decode(errors="replace").strip("\r\n\ufeff")
+        if text.startswith("#"):  # Stable-Baselines3's monitor.csv
+            return None
+        delimiter = self._delimiter if self._names else max(_DELIMITERS, key=text.count)
+        cells = _cells(text, delimiter)
+        numbers = [number(cell) if cell and "," not in cell else None for cell in cells]
+        if len(cells) > 1 and all(value is None for value in numbers):
+            self._names, self._delimiter = cells, delimiter
+        if len(cells) != len(self._names):
+            return None
+        pairs = zip(self._names, numbers)  # noqa: B905 - Python 3.9
+        return _row(objects.of_numbers({name: value for name, value in pairs if name and value is not None}))
+
+
+def _row(found: objects.Object) -> Optional[Row]:
+    """With the step, else with the epoch if it is a whole one."""
+    step = found.step
+    if step is None and found.epoch is not None and found.epoch.is_integer():
+        step = int(found.epoch)
+        found.values.pop("epoch", None)
+    return (step, found.values) if found.values else None
+
+
+def _cells(text: str, delimiter: str) -> List[str]:
+    try:
+        cells = next(csv.reader([text], delimiter=delimiter, skipinitialspace=True), [])
+    except csv.Error:  # a NUL, a huge cell
+        return []
+    return [cell.strip() if len(cell) <= _TEXT_MAX else "" for cell in cells[:_COLUMNS_MAX]]
+
+
+class RowFile:
+    """One file. `noted`: what was in it when the attempt began, which is not told, as an earlier one may have written it."""
+
+    def __init__(self, path: str, noted: Optional[Noted] = None) -> None:
+        self._path = path
+        self._noted = noted
+        self._reader = _Reader()
+        self._told = 0  # rows
+        self._first = self._last = ""  # of these, as texts
+
+    def news(self, last: bool = False) -> Iterator[Row]:
+        """The rows that were not told yet, all to be taken. `last`: nothing follows, so the last line may lack its end.
+
+        Raises: OSError; ValueError if the file cannot be read as rows.
+        """
+        with open(_opened(self._path), "rb") as file:
+            old_bytes = old_rows = 0
+            if self._noted is not None:
+                old_bytes = self._noted[0] if _ends_so(file, *self._noted) else 0
+                self._noted = None
+            elif not _ends_so(file, self._reader.at, self._reader.end):
+                old_rows = self._told if self._has_those_told(file) else 0
+                self._reader, self._told = _Reader(), 0
+            for row in self._reader.read(file, last):
+                self._told += 1
+                self._last = str(row)
+                self._first = self._first if self._told > 1 else self._last
+                if self._reader.at > old_bytes and self._told > old_rows:
+                    yield row
+
+    def _has_those_told(self, file: BinaryIO) -> bool:
+        rows = map(str, _Reader().read(file))
+        first = next(rows, "")
+        last = first if self._told == 1 else next(islice(rows, self._told - 2, None), "")
+        return self._told > 0 and (first, last) == (self._first, self._last)
+
+
+def noted(path: str) -> Noted:
+    """What is in a file now. Raises: OSError, ValueError."""
+    with open(_opened(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        return size, os.pread(file.fileno(), _END, max(0, size - _END))
+
+
+class _Reader:
+    """Reads a file's rows from where the last read ended: `at`, after the bytes `end`."""
+
+    def __init__(self) -> None:
+        self._rows = Rows()
+        self.at, self.end = 0, b""
+
+    def read(self, file: BinaryIO, last: bool = False) -> Iterator[Row]:
+        """The rows of the lines that are complete."""
+        file.seek(self.at)
+        while line := file.readline(_LINE_MAX):
+            if not line.endswith(b"\n"):
+                if len(line) == _LINE_MAX:
+                    raise ValueError(f"it has a line of over {_LINE_MAX >> 20} MiB")
+                if not last:
+                    return
+            self.at += len(line)
+            self.end = (self.end + line)[-_END:]
+            row = self._rows.read(line)
+            if row is not None:
+                yield row
+
+
+def _ends_so(file: BinaryIO, size: int, end: bytes) -> bool:
+    """Whether the first `size` bytes still end with these."""
+    return os.pread(file.fileno(), len(end), size - len(end)) == end
+
+
+def _opened(path: str) -> int:
+    """A descriptor of a regular file: what it is, is asked without waiting for the writer of a pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError("it is no regular file")
+    return descriptor

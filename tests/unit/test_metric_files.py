@@ -1,0 +1,161 @@
+"""Metrics in files that a program writes row by row: each row is told once, however the program writes its file."""
+
+import csv
+import io
+import os
+import time
+from pathlib import Path
+
+import pytest
+from effort import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from launches import launch
+from waiting import deadline
+
+from trainmaster.agent.metric_files.advice import advice
+from trainmaster.agent.metric_files.reader import FileReader
+from trainmaster.agent.metric_files.rows import RowFile, noted
+
+Row = tuple[int | None, dict[str, float]]
+
+
+def rows(path: Path, text: str) -> list[Row]:
+    path.write_text(text)
+    return list(RowFile(str(path)).news())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("epoch,accuracy,loss\n0,0.5,1.5\n1,0.75,1.25\n", [(0, {"accuracy": 0.5, "loss": 1.5}), (1, {"accuracy": 0.75, "loss": 1.25})]),
+        ("epoch,step,train_loss,val_loss\n0,49,0.5,\n0,49,,0.6\n", [(49, {"epoch": 0, "train_loss": 0.5}), (49, {"epoch": 0, "val_loss": 0.6})]),
+        ("   epoch,   train/box_loss,  metrics/mAP50(B)\n  1,   1.25,   0.5\n", [(1, {"train/box_loss": 1.25, "metrics/mAP50(B)": 0.5})]),
+        ("rollout/ep_rew_mean,time/total_timesteps\r\n22.5,2048\r\n", [(2048, {"rollout/ep_rew_mean": 22.5})]),
+        ('#{"t_start": 1.5}\nr,l,t\n1.0,20,3.5\n', [(None, {"r": 1.0, "l": 20.0, "t": 3.5})]),
+        ("epoch\tloss\n1\t0.5\n", [(1, {"loss": 0.5})]),
+        ("step;loss\n1;0.5\n2;0,5\n", [(1, {"loss": 0.5})]),  # a comma in a number may mean two things
+        ('{"iter": 50, "loss": 0.5, "mode": "train"}\n', [(50, {"loss": 0.5})]),
+        ("step,loss\n1,0.5\nstep,loss\n2,0.25\n", [(1, {"loss": 0.5}), (2, {"loss": 0.25})]),  # a restart wrote its header, too
+        ("step,loss\n1,0.5\n2,0.2", [(1, {"loss": 0.5})]),  # the last line is not written to its end
+        ("step,name,loss\n1,resnet,inf\n", [(1, {"loss": float("inf")})]),
+        ("a sentence, with a comma\nand 3, 4\n", [(None, {"with a comma": 4.0})]),
+        ("", []),
+        ("\x00\x00\n,,,\n1,2,3\n", []),
+    ],
+)  # fmt: skip
+def test_rows_of_a_file(tmp_path: Path, text: str, found: list[Row]) -> None:
+    assert rows(tmp_path / "metrics.csv", text) == found
+
+
+def written(table: list[list[float | None]], columns: int, whole: bool = True) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["step", *(f"loss{n}" for n in range(columns))])
+    writer.writerows([[at, *(("" if cell is None else cell) for cell in row[:columns])] for at, row in enumerate(table)])
+    return out.getvalue() if whole else out.getvalue()[:-2]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 9), st.none() | st.floats(0, 9)), min_size=1, max_size=12),
+    st.lists(st.sampled_from(["append", "anew", "half", "column"]), max_size=12),
+)
+@settings(max_examples=examples(100, 2_000))
+def test_each_row_is_told_once(tmp_path_factory: pytest.TempPathFactory, table: list[tuple[float, float | None]], how: list[str]) -> None:
+    path = tmp_path_factory.mktemp("rows") / "metrics.csv"
+    file, told = RowFile(str(path)), list[Row]()
+    shown = [list[float | None](row) if "column" in how[:at] else [row[0], None] for at, row in enumerate(table)]
+    columns, size = 1, 0
+    for at, step in enumerate([*how, *["append"] * len(table)][: len(table)]):
+        columns = 2 if "column" in how[:at] else 1
+        text = written(shown[: at + 1], columns)
+        if step == "append" and path.exists() and path.read_text() == text[:size]:
+            with path.open("a") as out:
+                out.write(text[size:])
+        elif step == "half":
+            path.write_text(written(shown[: at + 1], columns, whole=False))
+            told += file.news()
+            path.write_text(text)
+        else:
+            path.write_text(text)
+        size = len(text)
+        told += file.news()
+    expected = [(at, {f"loss{n}": cell for n, cell in enumerate(row) if cell is not None}) for at, row in enumerate(shown)]
+    assert told == expected
+
+
+def test_a_file_that_begins_again_is_told_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss\n1,0.5\n2,0.25\n")
+    file = RowFile(str(path))
+    assert [step for step, _ in file.news()] == [1, 2]
+    path.write_text("step,loss\n1,0.75\n")
+    assert list(file.news()) == [(1, {"loss": 0.75})]
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        list(file.news())
+
+
+def test_what_an_earlier_attempt_wrote_is_not_told(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss\n1,0.5\n2,0.25\n")
+    file = RowFile(str(path), noted(str(path)))
+    with path.open("a") as out:
+        out.write("3,0.125\n")
+    assert list(file.news()) == [(3, {"loss": 0.125})]
+    again = RowFile(str(path), noted(str(path)))
+    path.write_text("step,loss\n1,0.75\n2,0.5\n3,0.25\n4,0.2\n")
+    assert [step for step, _ in again.news()] == [1, 2, 3, 4]
+
+
+def test_what_is_no_file_of_rows_is_told(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(ValueError, match="no regular file"):
+        list(RowFile(str(tmp_path / "pipe.csv")).news())
+    (tmp_path / "long.csv").write_bytes(b"step,loss\n1,0.5\n" + b"x" * (2 << 20))
+    with pytest.raises(ValueError, match="a line of over 1 MiB"):
+        list(RowFile(str(tmp_path / "long.csv")).news())
+
+
+def test_files_are_read_while_they_are_written_and_to_their_end(tmp_path: Path) -> None:
+    (tmp_path / "logs" / "version_0").mkdir(parents=True)
+    path = tmp_path / "logs" / "version_0" / "metrics.csv"
+    path.write_text("step,loss\n1,0.5\n")
+    reader = FileReader.of_launch(launch(tmp_path, work=str(tmp_path), metrics_files=["logs/*/metrics.csv", "*.jsonl"]))
+    assert reader is not None
+    reader.start()
+    with path.open("a") as out:
+        out.write("2,0.25\n")
+    deadline(lambda: reader.waits, "the first row", 20.0)
+    found = reader.take()
+    (tmp_path / "more.jsonl").write_text('{"step": 3, "val_loss": 0.75}')  # its end is missing, but nothing follows
+    reader.finish()
+    assert [*found, *reader.take()] == [(2, {"loss": 0.25}), (3, {"val_loss": 0.75})]
+    assert reader.trouble == ""
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    reader = FileReader.of_launch(launch(tmp_path, work=str(tmp_path), metrics_files=["*.csv"]))
+    assert reader is not None
+    reader.start()
+    reader.finish()
+    assert reader.trouble == "pipe.csv cannot be read: it is no regular file"
+
+
+def test_only_the_first_node_reads_and_only_where_files_are_named(tmp_path: Path) -> None:
+    assert FileReader.of_launch(launch(tmp_path)) is None
+    assert FileReader.of_launch(launch(tmp_path, metrics_files=["*.csv"], node_index=1)) is None
+
+
+def test_advice_names_a_file_of_metrics_and_a_pattern_for_it(tmp_path: Path) -> None:
+    before_s = time.time() - 1.0
+    (tmp_path / "data.csv").write_text("id,age,name\n1,30,a\n2,40,b\n")
+    assert advice(str(tmp_path), before_s) == ""
+    (tmp_path / "lightning_logs" / "version_3").mkdir(parents=True)
+    (tmp_path / "lightning_logs" / "version_3" / "metrics.csv").write_text("epoch,step,train_loss,val_loss\n0,9,0.5,\n0,9,,0.6\n")
+    assert advice(str(tmp_path), before_s) == (
+        "no metric was read from what it prints, but lightning_logs/version_3/metrics.csv has train_loss, val_loss; "
+        "these are read with --metrics-file 'lightning_logs/version_*/metrics.csv'"
+    )
+    assert advice(str(tmp_path), time.time() + 60.0) == ""
