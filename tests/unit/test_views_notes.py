@@ -21,7 +21,7 @@ from trainmaster.ports.store import InboxRow
 from trainmaster.recovery.resumption import Evidence, Word
 from trainmaster.server.jobs.notifications import message
 from trainmaster.server.record.logbook import job_entries
-from trainmaster.server.views.job_notes import advice, counted_anew, not_loaded, notes, without_steps
+from trainmaster.server.views.job_notes import advice, counted_anew, not_loaded, notes, unread, without_steps
 from trainmaster.server.views.resources import attempt_view, job_view, pending_job, starting_text
 from trainmaster.testing.builders import job, placed
 from trainmaster.tracking.runs import run_of
@@ -63,6 +63,16 @@ def test_steps_that_fall_back_within_an_attempt_are_told() -> None:
     fell = replace(shown, progress=Progress((1, 2, 3), 50, fell_to=1))
     (told,) = counted_anew([fell, replace(shown, number=2)])  # a restart takes nothing back
     assert told.startswith("its steps fell back to 1 within attempt 1: the later value of a metric at a step replaces")
+
+
+def test_what_a_killed_agent_had_not_read_may_be_missing_and_that_is_told() -> None:
+    """It reads the output: the last quarter of a second of what was printed stands in the log alone."""
+    lost = replace(ATTEMPT, failure=Failure(Cause.AGENT_LOST, "the agent on n0 is gone without an exit record"))
+    failed = replace(ATTEMPT, failure=Failure(Cause.PROGRAM, "exit code 1"))
+    assert unread(job(), [ATTEMPT, failed]) == []
+    assert unread(job(), [lost, failed]) == ["metrics may lack what was printed last by attempt 1, whose agent is gone: tm logs train-1 has it"]
+    (told,) = unread(job(), [lost, replace(lost, number=3)])
+    assert told.startswith("metrics may lack what was printed last by attempts 1, 3, whose agents are gone")
 
 
 def test_a_restart_that_succeeds_without_a_step_is_told() -> None:

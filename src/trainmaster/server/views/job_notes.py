@@ -10,7 +10,7 @@ from trainmaster.model.job import Attempt, Cause, Job, State, StopFor
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.recovery import resumption
 from trainmaster.scheduling.model.words import length
-from trainmaster.wire.names import ENV_TRACKER, METRICS_LOST, METRICS_THINNED
+from trainmaster.wire.names import ENV_TRACKER, METRICS_LOST, METRICS_THINNED, METRICS_UNREAD
 
 _TELLING = {  # known last lines of a failure -> advice; `python` is the interpreter that ran
     re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'"): (
@@ -31,11 +31,13 @@ _TELLING = {  # known last lines of a failure -> advice; `python` is the interpr
     ),
 }
 
+_UNREAD = (Cause.AGENT_LOST, Cause.NODE_LOST)
+
 
 def all_of(job: Job, attempts: Sequence[Attempt], seen: Mapping[int, resumption.Evidence]) -> list[str]:
     """All notes of a job. `attempts`: all, in order. `seen`: what is known of how they resumed, by their numbers."""
     began = [*notes(job, seen), *not_loaded(job, attempts), *without_steps(job, attempts), *counted_anew(attempts)]
-    return [*began, *removed(job), *job.not_kept, *own_tracker(job), *advice(job)]
+    return [*began, *unread(job, attempts), *removed(job), *job.not_kept, *own_tracker(job), *advice(job)]
 
 
 def notes(job: Job, seen: Mapping[int, resumption.Evidence]) -> list[str]:
@@ -116,6 +118,13 @@ def counted_anew(attempts: Sequence[Attempt]) -> list[str]:
         "earlier one; what it printed is whole in tm logs"
         for number, fell_to in fell[-1:]
     ]
+
+
+def unread(job: Job, attempts: Sequence[Attempt]) -> list[str]:
+    """A note if agents are gone that had not read all that their ranks printed."""
+    gone = [str(one.number) for one in attempts if one.failure is not None and one.failure.cause in _UNREAD]
+    which = f"attempts {', '.join(gone)}, whose agents are" if len(gone) > 1 else f"attempt {''.join(gone)}, whose agent is"
+    return [f"{METRICS_UNREAD} by {which} gone: tm logs {job.id} has it"] if gone else []
 
 
 def own_tracker(job: Job) -> list[str]:
