@@ -34,6 +34,7 @@ def test_what_is_not_digested_is_said_with_its_reason() -> None:
         "files that were linked to the work directory, not copied (b-1)",
         "data train: only names, sizes and times are compared, because it is large or cannot be read whole (b-1)",
         "data url: only its address is recorded (b-1)",
+        "permissions of the files in data train, whole (b-1)",
         "package mine, imported from /src/mine and not from the copy (b-1)",
         "what PYTHONPATH leads to: /lib (b-1)",
     ]

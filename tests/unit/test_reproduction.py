@@ -31,6 +31,7 @@ TRAIN, VALID = (
 NOW = (TRAIN, VALID)
 RUNNING = NodeRun(NodePhase.RUNNING)
 SAW_ALL = {"train": SAME, "valid": SAME}
+PERMISSIONS = "permissions of the files in data train, valid"
 
 
 def with_data() -> Job:
@@ -98,7 +99,7 @@ def test_data_that_had_changed_when_the_original_read_it_is_not_equal_to_what_is
         told, "data train: version aaaaaaaaaaaa, now cccccccccccc",
     ]  # fmt: skip
     assert (equal_data(job, NOW, {}), list(unequal_data(job, NOW, {}))) == (["train", "valid"], [])
-    assert not_compared([job], doubts={"e-1": doubts}) == [f"data train: {doubts['train']}"]
+    assert not_compared([job], doubts={"e-1": doubts}) == [PERMISSIONS, f"data train: {doubts['train']}"]
 
 
 def test_entries_that_are_no_files_are_compared_where_both_versions_looked_at_them() -> None:
@@ -108,7 +109,7 @@ def test_entries_that_are_no_files_are_compared_where_both_versions_looked_at_th
     for now, told in ((other, f"{beside} differ"), (older, f"{beside} were not recorded, so only its files are compared")):
         assert equal_data(job, (now, VALID), {}) == ["valid"]
         assert list(unequal_data(job, (now, VALID), {})) == [told]
-    assert not_compared([replace(job, data=(older, VALID))]) == [f"{beside} were not recorded"]
+    assert not_compared([replace(job, data=(older, VALID))]) == [f"{beside} were not recorded", PERMISSIONS]
     runs = [Run(replace(job, id=id, data=(version, VALID))) for id, version in (("a-1", TRAIN), ("b-1", other), ("c-1", older))]
     assert [(one.section, one.values) for one in compare(runs[:2]).fields] == [
         ("data", ["/d/train aaaaaaaaaaaa", "/d/train aaaaaaaaaaaa, besides files dddddddddddd"])

@@ -45,6 +45,9 @@ def _of(job: Job, record: EnvironmentRecord | None, doubts: Mapping[str, str]) -
             yield f"data {name}: only names, sizes and times are compared, because {why}"
         if version is not None and version.digest is not None and version.listing is None:
             yield f"data {name}: {NO_FILES} were not recorded"
+    looked_at = [name for name in job.spec.data if name in versions and versions[name].digest is not None]
+    if looked_at:
+        yield f"permissions of the files in data {', '.join(looked_at)}"
     yield from (f"data {name}: {doubt}" for name, doubt in doubts.items())
     for name, place in job.origin.editable.items():
         kept = ": nothing of it is recorded" if job.code.in_place else " and not from the copy"
