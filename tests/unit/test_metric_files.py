@@ -155,7 +155,7 @@ def test_advice_names_a_file_of_metrics_and_a_pattern_for_it(tmp_path: Path) -> 
     (tmp_path / "lightning_logs" / "version_3").mkdir(parents=True)
     (tmp_path / "lightning_logs" / "version_3" / "metrics.csv").write_text("epoch,step,train_loss,val_loss\n0,9,0.5,\n0,9,,0.6\n")
     assert advice(str(tmp_path), before_s) == (
-        "no metric was read from what it prints, but lightning_logs/version_3/metrics.csv has train_loss, val_loss; "
-        "these are read with --metrics-file 'lightning_logs/version_*/metrics.csv'"
+        "no metric was read from what it printed in its first half minute, but lightning_logs/version_3/metrics.csv has "
+        "train_loss, val_loss; these are read with --metrics-file 'lightning_logs/version_*/metrics.csv'"
     )
     assert advice(str(tmp_path), time.time() + 60.0) == ""

@@ -51,3 +51,17 @@ def test_a_name_without_a_number_is_advised_with_its_later_versions(tmp_path: Pa
     text = Overlooked(launch(tmp_path), progress, 100).look(None, False)
     line = "with --checkpoint 'last*.ckpt' a restart is given the newest of them"
     assert text == f"these look like checkpoints: last.ckpt; {line}; --resume-arguments hands its path to the program"
+
+
+def test_what_is_saved_at_the_end_is_advised_after_those_of_the_steps(tmp_path: Path) -> None:
+    """A trainer of tables with Lightning's rich bar: its only step is printed at the end, and its model is saved after it."""
+    for ago_s, path in enumerate(("final/model.ckpt", "saved/classification-1_epoch=16.ckpt", "saved/classification-1_epoch=13.ckpt")):
+        write(tmp_path / "work" / path, zipped())
+        os.utime(tmp_path / "work" / path, (time.time() - 10 * ago_s, time.time() - 10 * ago_s))
+    progress = Progress(Outbox(str(tmp_path / "spool.jsonl"), str(tmp_path / "points.jsonl")))
+    progress.written_s = time.time()
+    progress.printed(0, 1080, {})
+    text = Overlooked(launch(tmp_path), progress, time.time() - 100).look(None, True)
+    named = "these look like checkpoints: saved/classification-1_epoch=16.ckpt, saved/classification-1_epoch=13.ckpt"
+    line = "with --checkpoint 'saved/classification-*_epoch=*.ckpt' a restart is given the newest of them"
+    assert text == f"{named}; {line}; --resume-arguments hands its path to the program"

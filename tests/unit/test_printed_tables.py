@@ -53,9 +53,36 @@ ALONE = [  # without a line of groups, or with one that is about other columns
     (" Gen   Length          Fitness   Length          Fitness", None),
     ("   0    38.13          458.578        5         0.320666", (0, {"Length": 5.0, "Fitness": 0.320666})),
 ]
+CORNAC = [
+    ("VALIDATION:", None),
+    ("...", None),
+    ("      |   RMSE | NDCG@20 | Time (s)", None),
+    ("----- + ------ + ------- + --------", None),
+    ("MF    | 0.5934 |  0.1953 |   0.2130", (None, {"validation_MF_RMSE": 0.5934, "validation_MF_NDCG@20": 0.1953})),
+    ("TEST:", None),
+    ("...", None),
+    ("      |    MAE |   RMSE |    AUC | NDCG@20 | Train (s) | Test (s)", None),
+    ("----- + ------ + ------ + ------ + ------- + --------- + --------", None),
+    ("MF    | 0.3948 | 0.4934 | 0.6829 |  0.0953 |    0.9782 |   0.3130", (None, {"test_MF_MAE": 0.3948, "test_MF_RMSE": 0.4934, "test_MF_AUC": 0.6829, "test_MF_NDCG@20": 0.0953})),
+    ("Most Pop | N/A |    N/A | 0.4863 |  0.0472 |   11.8221 |   3.9287", (None, {"test_Most_Pop_AUC": 0.4863, "test_Most_Pop_NDCG@20": 0.0472})),
+    ("", None),
+    ("MF    | 0.3948 | 0.4934 | 0.6829", None),
+]
+MARKDOWN = [  # of pandas
+    ("|        |   loss |   accuracy |   rows |", None),
+    ("|:-------|-------:|-----------:|-------:|", None),
+    ("| linear | 0.25   |       0.75 |    120 |", (None, {"linear_loss": 0.25, "linear_accuracy": 0.75})),
+]
+OPTIONS = [
+    ("|           |   loss |   batch |", None),
+    ("| model     | 0.25   |      75 |", None),
+    ("|           |   rows |   size (MB) |", None),
+    ("| data      | 0.25   |        75.5 |", None),
+]
+EPOCHS = [("        | train_loss | val_loss", None), ("epoch 1 | 0.5        | 0.75", (1, {}))]
 
 
-@pytest.mark.parametrize("lines", [LUDWIG, SIZES, REPORT, GPLEARN, ALONE])
+@pytest.mark.parametrize("lines", [LUDWIG, SIZES, REPORT, GPLEARN, ALONE, CORNAC, MARKDOWN, OPTIONS, EPOCHS])
 def test_the_lines_of_a_table(lines: list[tuple[str, object]]) -> None:
     parser = Parser()
     for line, read in lines:

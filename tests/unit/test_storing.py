@@ -211,7 +211,7 @@ def test_a_checkpoint_before_the_first_step_says_when_it_was_saved(tmp_path: Pat
 def test_when_a_checkpoint_was_saved_is_not_told_if_nobody_knows_it(tmp_path: Path, saved_s: float, moved_s: float) -> None:
     """One of an earlier attempt was "saved less than 0.1 s after" this one began; a clock set forward added an hour."""
     it, _ = begun(tmp_path, os.getpid(), "ckpt.json")
-    it._scans._clock_s -= moved_s
+    it._scans.began_s -= moved_s
     checkpoint = write(tmp_path / "work" / "ckpt.json", '{"w": 1}')
     os.utime(checkpoint, (it._scans.began_s + saved_s, it._scans.began_s + saved_s))
     looks(it, 1)

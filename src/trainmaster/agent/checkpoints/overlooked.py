@@ -50,7 +50,7 @@ def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, li
         families.setdefault(pattern_of(path), []).append((modified_ns, path))
     newest_first = sorted(((sorted(files, reverse=True), pattern) for pattern, files in families.items()), reverse=True)
     own = [] if launch["checkpoint_path"] else [Glob(pattern, work) for pattern in launch["artifacts"]]
-    ranked: list[tuple[tuple[bool, bool, bool], str, list[str]]] = []
+    ranked: list[tuple[tuple[bool, bool, bool, bool], str, list[str]]] = []
     for files, pattern in newest_first[:_KINDS_MAX]:
         names = [path for _, path in files[:_FILES_MAX] if not any(glob.owns(path) for glob in own)]
         found = _format(work, names, until_s)
@@ -59,8 +59,9 @@ def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, li
         named, anything = _WORD.search(pattern) is not None, found == "json"
         if not named and _DATA.search(os.path.basename(pattern)):
             continue
-        if named or not (anything or (ended_well and len(names) == 1)):
-            ranked.append(((not named, anything, _BEST.search(os.path.basename(pattern)) is not None), pattern, names))
+        result, best = ended_well and len(names) == 1, _BEST.search(os.path.basename(pattern)) is not None
+        if named or not (anything or result):
+            ranked.append(((not named, anything, result, best), pattern, names))
     return {pattern: names for _, pattern, names in sorted(ranked, key=lambda each: each[0])}
 
 
@@ -144,7 +145,8 @@ class Overlooked:
         return ""
 
     def _words(self, ended: Optional[bool], denied: str) -> str:
-        found = lookalikes(self._launch, max(self._began_s, self._progress.first_s - _BEFORE_S), ended is True)
+        stepped_s = self._progress.first_s - _BEFORE_S if self._progress.named > 1 else 0.0  # a single step may be the last one
+        found = lookalikes(self._launch, max(self._began_s, stepped_s), ended is True)
         self._pattern = self._pattern if self._pattern in found else next(iter(found), "")
         advised, files = _joined(self._pattern, found) if found else ("", [])
         its = "{step} or {directory}" if advised != self._pattern else "path"

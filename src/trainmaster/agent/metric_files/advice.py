@@ -36,7 +36,8 @@ def advice(work: str, since_s: float) -> str:
         names = list(dict.fromkeys(_measured(os.path.join(work, path))))
         if names:
             several = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-            told = f"no metric was read from what it prints, but {printable(path)} has {', '.join(names[:_NAMED_MAX])}{several}"
+            unread = "no metric was read from what it printed in its first half minute"  # a bar of rich is printed at the end
+            told = f"{unread}, but {printable(path)} has {', '.join(names[:_NAMED_MAX])}{several}"
             return f"{told}; these are read with --metrics-file {shlex.quote(printable(pattern_of(path)))}"
     return ""
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import threading
 import time
 
-from trainmaster.agent.metrics.usage import io_of_process
+from trainmaster.agent.processes.usage import io_of_process
 from trainmaster.wire import names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-    from trainmaster.agent.metrics.usage import Devices, Usage
+    from trainmaster.agent.processes.usage import Devices, Usage
     from trainmaster.agent.transport.outbox import Outbox
 
 FIRST_S = 5.0  # after the ranks' start

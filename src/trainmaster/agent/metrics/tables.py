@@ -9,8 +9,9 @@ import re
 
 from trainmaster.agent.metrics.bars import LINES_WITHOUT_ROW, Progressing
 from trainmaster.agent.metrics.line_text import aligned, plain, without_prefix
+from trainmaster.agent.metrics.named_rows import CELL, NAME, RULE, NamedRows
 from trainmaster.agent.metrics.pairs import under_all
-from trainmaster.agent.metrics.vocabulary import EPOCH, NUMBER, RANKS, STEP, is_exact, measured, number
+from trainmaster.agent.metrics.vocabulary import EPOCH, NUMBER, RANKS, STEP, measured, number
 from trainmaster.agent.transport.point_values import is_step
 
 TYPE_CHECKING = False
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 _ROWS_MAX = 300
 _RULE_MIN = 5  # characters
 _HEADER_MAX = 600  # characters
-_RULE = "-=─━+|┼┬┴├┤┌┐└┘┏┓┳┡┩╇ "  # of which the line around a table is made
-_PARTS = frozenset(("train", "training", "val", "valid", "validation", "dev", "eval", "test"))
-_LINE = _RULE + "╒═╤╕╞╪╡╘╧╛┝┿┥"
 _MEASURED = re.compile(r"[A-Za-z]\w{0,40}(?:\.\w{1,40})? metric\Z")  # Lightning: `Test metric`, `Validate metric`
 _MEASURED_PLAIN = re.compile(r"[A-Za-z]\w{0,40}(?:\.\w{1,40})? metric {1,2}DataLoader 0\Z")  # without rich
 _PLAIN_ROW = re.compile(rf" {{0,2}}([A-Za-z][^\s|]{{0,120}}) {{1,2}}({NUMBER})\Z")
@@ -34,9 +32,7 @@ _FIELDS = re.compile(r"[ |,;]+")
 _FIELD = re.compile(r"[^ |,;]+")
 _WORDS = re.compile(r"[^ |,;]+(?: [^ |,;]+)*")  # of a header with gaps
 _DASHES = re.compile(r" *-{2,}(?: +-{2,})+ *\Z")  # a line between the header and the rows
-_NAME = re.compile(r"[A-Za-z_#%][\w./@%()\- ]{0,60}\Z")
 _VALUED = re.compile(r" [-+]?\.?\d[\d.,%e+-]{0,30}\Z")  # `Epoch 10 | Loss 0.5` is no header
-_NUMBER = re.compile(NUMBER + r"%?\Z")
 _BAR = re.compile(r": {1,2}\d{1,3}%\|")
 _THIN_BAR = re.compile(r": {1,2}\d{1,3}% [━─╸╺]")  # Ultralytics, after the last column
 _COMMENT = re.compile(r"\A {0,2}(?:[A-Za-z]{1,30} {1,2})?# {0,2}(?=[A-Za-z])")  # `  Train  #  Epoch  loss`, of NequIP
@@ -63,43 +59,6 @@ _BEFORE_OBJECT_MAX = 12  # bytes
 _LABEL = re.compile(r"[A-Za-z][\w./-]{0,80}\Z")  # of an evaluation: OLMo's `piqa`
 
 
-class Parts:
-    """A table of what was measured of each part of the data: `| loss | 0.5 | 0.6 |` below `| | train | test |` (Ludwig).
-
-    What is not named as measured is read below a row that is: the table may be of the sizes of the data.
-    """
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._measured = False
-
-    @property
-    def open(self) -> bool:
-        """Whether rows may follow."""
-        return bool(self._parts)
-
-    def feed(self, cells: list[str]) -> tuple[bool, Found]:
-        """(whether the line belongs to such a table, what it says). `cells`: of the line, as its bars divide it."""
-        name, *parts = [cell.strip() for cell in cells[1:-1]] or [""]
-        if len(parts) < 2 or cells[0] or cells[-1]:
-            self._parts = [] if "".join(cells).strip(_LINE) else self._parts
-            return False, None
-        if _PARTS.issuperset(map(str.lower, parts)):
-            self._parts, self._measured = list(map(str.lower, parts)), False
-            return True, None
-        if len(parts) != len(self._parts) or not _NAME.match(name):
-            self._parts = []
-            return False, None
-        sure = measured(name)
-        self._measured, name = self._measured or sure, name.replace(" ", "_")
-        values = {
-            f"{part}_{name}": float(cell.rstrip("%").replace(",", ""))
-            for part, cell in zip(self._parts, parts)  # noqa: B905 - Python 3.9
-            if _NUMBER.match(cell) and (sure or (self._measured and is_exact(cell)))
-        }
-        return True, (None, values) if values else None
-
-
 class Rows:
     """A table with one value per row. It is read when its last line, a rule of dashes, comes."""
 
@@ -107,12 +66,12 @@ class Rows:
         self._values: dict[str, float] = {}
         self._section = ""
         self._measured = self._begun = False  # its header says so: such a table needs no step; a row of it was read
-        self._parts = Parts()
+        self._named = NamedRows()
 
     @property
     def open(self) -> bool:
         """Whether a table has begun."""
-        return self.holds or self._parts.open
+        return self.holds or self._named.open
 
     @property
     def holds(self) -> bool:
@@ -122,7 +81,7 @@ class Rows:
     def feed(self, text: str) -> tuple[bool, Found]:
         """(whether the line belongs to a table, what a table that ends here says)."""
         cells = text.strip().split("|")
-        belongs, read = self._parts.feed(cells)
+        belongs, read = self._named.feed(cells)
         if belongs:
             return True, read
         if len(cells) == 4 and not cells[0] and not cells[3]:
@@ -130,7 +89,7 @@ class Rows:
             self._measured = self._measured or (loaded and _MEASURED.match(cells[1].strip()) is not None)
             self._row(cells[1], cells[2].strip())
             return True, None
-        rule = not text.strip(_RULE) and len(text) >= _RULE_MIN
+        rule = not text.strip(RULE) and len(text) >= _RULE_MIN
         if not self._values:
             return self._plain(text, rule)
         values, self._values, self._section = self._values, {}, ""
@@ -153,7 +112,7 @@ class Rows:
         name = cell.strip()
         if not text:
             self._section = name if name.endswith("/") else ""
-        elif _NUMBER.match(text) and name and len(self._values) < _ROWS_MAX:
+        elif CELL.match(text) and name and len(self._values) < _ROWS_MAX:
             value = number(text.rstrip("%"))
             if value is not None:
                 self._values[(self._section if cell.startswith("  ") else "") + name] = value
@@ -225,7 +184,7 @@ class Columns:
             return False
         gaps = _GAP.search(text.strip()) is not None
         names = [name.strip() for name in (_GAP.split(text) if gaps else text.split()) if name.strip()]
-        named = len(names) > 1 and all(map(_NAME.match, names)) and not any(map(_VALUED.search, names))
+        named = len(names) > 1 and all(map(NAME.match, names)) and not any(map(_VALUED.search, names))
         if not named or not (any(map(measured, names)) or not _OF_VALUES.isdisjoint(names)):
             return False
         self._names, self._lines = [_balanced(name.replace(" ", "_")) for name in names], 0
@@ -270,7 +229,7 @@ class Columns:
         values = {}
         for index, name in enumerate(self._names):
             field = fields[index].rstrip(":")
-            if name.lower() not in _SHORT and index != self._step and _NUMBER.match(field):
+            if name.lower() not in _SHORT and index != self._step and CELL.match(field):
                 value = number(field.rstrip("%"))
                 if value is not None:
                     values[name] = value

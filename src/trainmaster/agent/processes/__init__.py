@@ -1,4 +1,4 @@
-"""Processes below the agent: starting them, walking their tree, and waking the main loop.
+"""Processes below the agent: starting them, walking their tree, measuring their usage, and waking the main loop.
 
 When to stop a process, and what its end means, is in `supervise`.
 """

@@ -11,7 +11,7 @@ sign clears the warning.
 from __future__ import annotations
 
 from trainmaster.agent.metrics.rhythm import LONGEST_TIMES, SHORTEST_S, Rhythm
-from trainmaster.agent.metrics.usage import written_by_processes
+from trainmaster.agent.processes.usage import written_by_processes
 from trainmaster.wire.names import STALLED
 
 TYPE_CHECKING = False

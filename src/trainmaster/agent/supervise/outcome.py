@@ -6,7 +6,7 @@ import re
 import time
 
 from trainmaster.agent.files.fast_json import read_json
-from trainmaster.agent.metrics import usage
+from trainmaster.agent.processes import usage
 from trainmaster.agent.supervise.outside_paths import outside
 from trainmaster.wire import cgroups
 from trainmaster.wire.exceptions import raised

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from trainmaster.agent.metrics import usage
 from trainmaster.agent.metrics.system_metrics import System
-from trainmaster.agent.processes import process_tree
+from trainmaster.agent.processes import process_tree, usage
 from trainmaster.agent.supervise.inactivity import Inactivity
 from trainmaster.wire import names
 
