@@ -35,6 +35,13 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("step 4 wait: 5 -> 7 ms, loss -> 0.5", (4, {"loss": 0.5})),
         ("step 4 loss: None acc: 0.5 err: N/A f1: 0.25", (4, {"acc": 0.5, "f1": 0.25})),
         ("step 4 loss 1'234.5 acc 0.5", (4, {"acc": 0.5})),  # not 1
+        ("step 4 loss 0.75 | val: loss 0.5 acc 0.25 | test: loss 0.125",  # the validation's loss was that of the training
+         (4, {"loss": 0.75, "val_loss": 0.5, "val_acc": 0.25, "test_loss": 0.125})),
+        ("step 4 train: loss=0.75 acc=0.5 - val: loss=0.25", (4, {"loss": 0.75, "acc": 0.5, "val_loss": 0.25})),
+        ("step: 4, Loss: 0.75 | Val: 0.5, Test: 0.25", (4, {"Loss": 0.75, "Val": 0.5, "Test": 0.25})),
+        ("step 4 | Train: 0.75 | Val: 0.5", (4, {"Train": 0.75, "Val": 0.5})),
+        ("step 4 loss 0.75 (val: 0.5)", (4, {"loss": 0.75, "val": 0.5})),
+        ("step 4 | lr: 0.125 | val | loss: 0.5", (4, {"val_lr": 0.125, "val_loss": 0.5})),
         ("step 6", (6, {})),
         ("epoch 3 iter 19: train loss 2.25. lr 6.0e-04", (19, {"train_loss": 2.25, "lr": 6e-4})),
         ("step 6 ended well. acc 0.5.", (6, {"acc": 0.5})),

@@ -102,6 +102,7 @@ _WORDS_MAX = 6  # of a name
 _GAP_MAX = 80  # characters before a value in which its name is looked for
 _UNIT_MAX = 12  # characters after a number that may say that it is no count
 _HEAD_MAX = 100  # characters at the beginning of a line
+_FAR_MAX, _HEADS_MAX = 400, 8  # likewise, of a line with several parts
 _VALUES_MAX, _COUNTERS_MAX = 64, 16  # of a line
 _NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
@@ -212,6 +213,12 @@ def head(text: str) -> str:
         return "eval" if text.startswith(_COMPARED) else ""
     word = match[1].lower()
     return _HEADS.get(word, word)
+
+
+def heads(text: str) -> list[tuple[int, str]]:
+    """All such words of a line, and where they begin."""
+    found = islice(_HEAD.finditer(text, 0, _FAR_MAX), _HEADS_MAX)
+    return [(match.start(1), _HEADS.get(match[1].lower(), match[1].lower())) for match in found]
 
 
 def under(word: str, name: str) -> str:
