@@ -281,21 +281,6 @@ def test_what_was_measured_before_the_first_step_is_in_the_table_and_may_be_best
     assert (before["points"], before["next"], before["stepless"]) == ([[0, 0.1, 1.0, 1]], 0, True)
 
 
-def test_values_that_only_another_rank_has_since_a_restart_are_named(api: Api) -> None:
-    first, other = running(api, name="megatron"), running(api, name="baseline")
-    again = Verdict(Action.RESTART, State.QUEUED, "restart 1 of 3", 2.0)
-    api.services.metrics.write([MetricPoint(job, 1, 0, 1, "loss", value, 1.0) for job, value in ((first, 0.5), (other, 0.6))], [])
-    notes = api.get(f"/jobs/{first}")["notes"]
-    end = ev.NodeEnded(1, 0, Outcome((RankEnd(0, exit_code=1),)))
-    api.control.record(first, end, ev.AttemptEnded(1, again), ev.Placed(2, ALLOCATION), ev.NodeStarted(2, 0))
-    api.services.metrics.write([MetricPoint(first, 2, 1, 2, "loss", 0.1, 2.0)], [])
-    told = "values that only another rank has since a restart are not shown: loss"
-    assert api.get(f"/jobs/{first}")["notes"] == [*notes, told]
-    compared = api.get("/compare", job=[first, other])
-    assert f"{told} ({first})" in compared["not_compared"]
-    assert [one["winner"] for one in compared["metrics"]] == [None]
-
-
 def test_a_comparison_that_cannot_be_made(api: Api) -> None:
     one, two = api.submit(), api.submit()
     assert compared(api, one, "@last")["differences"] == []
