@@ -1,8 +1,9 @@
 """Backs up a server's home while it runs, and creates a home from a backup. Standard library only.
 
-Each database is copied with SQLite's online backup, as of one moment. The order is: mirror cursors, metrics, inbox, and the
-log last. So no later copy lacks what an earlier one refers to. The store's files are copied before, which can take hours, and
-what is new after. The secret is not copied: a restored home creates its own, so that agents of the lost home are rejected.
+Each database is copied with SQLite's online backup, as of one moment. The order is: mirror cursors, inbox, the log, and the
+metrics last. So no later copy lacks what an earlier one refers to, and no point is missing of what the log says has ended. The
+store's files are copied before, which can take hours, and what is new after the log. The secret is not copied: a restored home
+creates its own, so that agents of the lost home are rejected.
 """
 
 import contextlib
@@ -11,12 +12,13 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainmaster import configuration
 from trainmaster.copied_files import Fact, Tree, UnreadableError, copy, fact_of, size_below, sync
+from trainmaster.copied_points import keep_known
 from trainmaster.errors import ConflictError, NotFoundError, OperationError
 from trainmaster.home import Home, write_atomic
 from trainmaster.live_processes import running
@@ -26,7 +28,7 @@ from trainmaster.wire.processes import same_process
 
 MANIFEST = "backup.json"  # written last: without it the backup is incomplete
 RESTORED = "restored"  # replaces the boot id in `agent.json`: no process of ours is older than a restore
-_DATABASES = ("mirror.db", "metrics.db", "inbox.db", "events.db")
+_DATABASES = ("mirror.db", "inbox.db", "events.db", "metrics.db")
 _FILES = ("settings.json", "server.toml", "token", "tokens.json", "restores.json")
 _MAY_BE_THERE = ("logs", "up.lock", "reserve")  # left in an empty home by a start that was rejected
 _BLOBS = "blobs.json"  # the facts of the store's files, by name; earlier versions wrote none
@@ -69,24 +71,18 @@ def backup(home: Home, target: Path, blobs: bool) -> Copied:
         raise NotFoundError(f"there is no log in {home.root}", "name the home with TRAINMASTER_HOME")
     if target.is_dir() and any(target.iterdir()):
         raise ConflictError(f"{target} is not empty", "name a folder that is not there yet")
-    storage, damaged, missing, stored = configuration.load(home).storage, list[str](), list[str](), Tree()
+    storage, missing, stored = configuration.load(home).storage, list[str](), Tree()
     elsewhere = None if storage.directory(home) == home.blobs else storage.url
     blobs = blobs and elsewhere is None
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         if blobs:
             stored.add(home.blobs, target / "blobs")
-        for name in filter(lambda name: (home.root / name).exists(), _DATABASES):
-            try:
-                _copy_database(home.root / name, target / name)
-            except sqlite3.DatabaseError as error:
-                if name in ("inbox.db", "events.db") or isinstance(error, sqlite3.OperationalError):
-                    raise _not_copied(home.root / name, error) from error
-                (target / name).unlink(missing_ok=True)
-                damaged.append(name)
+        damaged = _copy_databases(home, target, _DATABASES[:-1])
         if blobs:
-            missing = _complete(home, target, stored)
+            missing = _complete(home, target, stored)  # it may copy a newer log
             write_atomic(target / _BLOBS, json.dumps(stored.files).encode())
+        damaged += _copy_databases(home, target, _DATABASES[-1:])
         for name in _FILES:
             with contextlib.suppress(FileNotFoundError):
                 copy(home.root / name, target / name)
@@ -102,6 +98,22 @@ def backup(home: Home, target: Path, blobs: bool) -> Copied:
     sizes = {name: fact["bytes"] for name, fact in files.items()}
     left = 0 if blobs else size_below(home.blobs)
     return Copied(sizes, stored.bytes, left, tuple(damaged), elsewhere, tuple(missing), tuple(sorted(stored.unread)))
+
+
+def _copy_databases(home: Home, target: Path, names: Iterable[str]) -> list[str]:
+    """Copy those that exist. Returns the names of damaged ones that were left out. Raises: OperationError."""
+    damaged = []
+    for name in filter(lambda name: (home.root / name).exists(), names):
+        try:
+            _copy_database(home.root / name, target / name)
+            if name == "metrics.db":
+                keep_known(target / "events.db", target / name)
+        except sqlite3.DatabaseError as error:
+            if name in ("inbox.db", "events.db") or isinstance(error, sqlite3.OperationalError):
+                raise _not_copied(home.root / name, error) from error
+            (target / name).unlink(missing_ok=True)
+            damaged.append(name)
+    return damaged
 
 
 def _complete(home: Home, target: Path, stored: Tree) -> list[str]:

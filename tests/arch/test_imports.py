@@ -24,9 +24,10 @@ STANDARD_LIBRARY_AND = {  # room: what of ours it may import besides itself
     "termination.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
     "live_processes.py": ("trainmaster.wire", "trainmaster.home", "trainmaster.locks"),
     "copied_files.py": ("trainmaster.home",),
+    "copied_points.py": (),
     "backup.py": (
         "trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.live_processes", "trainmaster.configuration",
-        "trainmaster.copied_files",
+        "trainmaster.copied_files", "trainmaster.copied_points",
     ),
     "daemons.py": (
         "trainmaster.wire", "trainmaster.home", "trainmaster.errors", "trainmaster.locks", "trainmaster.termination",

@@ -14,6 +14,7 @@ from trainmaster.control.clock import date_and_steady_s
 from trainmaster.model import events as ev
 from trainmaster.model.cluster import DAY_S
 from trainmaster.model.commands import GiveUpBytes
+from trainmaster.model.job import Action, Outcome, RankEnd, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.ports.metric_store import MetricPoint
 from trainmaster.server.storage import retention
@@ -100,6 +101,25 @@ def test_no_run_is_the_best_beside_one_of_which_not_all_is_read(api: Api) -> Non
     found = api.get("/compare", job=[first, second])
     assert [(one["winner"], one["equal"]) for one in found["metrics"]] == [(None, False)]
     assert f"all values of metrics: 9 bytes of output were not searched ({first})" in found["not_compared"]
+
+
+def test_values_that_only_another_rank_has_since_a_restart_are_named(api: Api) -> None:
+    first, other = api.submit(), api.submit()
+    api.take_up()
+    placed = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
+    for job in (first, other):
+        api.control.record(job, ev.Placed(1, placed), ev.NodeStarted(1, 0))
+    again = Verdict(Action.RESTART, State.QUEUED, "restart 1 of 3", 2.0)
+    api.services.metrics.write([MetricPoint(job, 1, 0, 1, "loss", value, 1.0) for job, value in ((first, 0.5), (other, 0.6))], [])
+    notes = api.get(f"/jobs/{first}")["notes"]
+    end = ev.NodeEnded(1, 0, Outcome((RankEnd(0, exit_code=1),)))
+    api.control.record(first, end, ev.AttemptEnded(1, again), ev.Placed(2, placed), ev.NodeStarted(2, 0))
+    api.services.metrics.write([MetricPoint(first, 2, 1, 2, "loss", 0.1, 2.0)], [])
+    told = "values that only another rank has since a restart are not shown: loss"
+    assert api.get(f"/jobs/{first}")["notes"] == [*notes, told]
+    compared = api.get("/compare", job=[first, other])
+    assert f"{told} ({first})" in compared["not_compared"]
+    assert [one["winner"] for one in compared["metrics"]] == [None]
 
 
 def test_that_curves_were_thinned_is_said(api: Api) -> None:

@@ -26,6 +26,22 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("global step 9 grad_norm=1e2", (9, {"grad_norm": 100.0})),
         ("loss 0.25 at step 4", (4, {"loss": 0.25})),
         ("step 5 took 0.5 s on rank 3", (5, {})),
+        ("epoch 3 best acc 0.9 acc 0.8", (3, {"best_acc": 0.9, "acc": 0.8})),  # the best was the accuracy of now
+        ("epoch 3 best acc 0.9", (3, {"best_acc": 0.9})),
+        ("step 4 prev val loss 0.9 val loss 0.8 target loss 0.1", (4, {"prev_val_loss": 0.9, "val_loss": 0.8, "target_loss": 0.1})),
+        ("step 4, min loss 0.2 max loss 0.9", (4, {"min_loss": 0.2, "max_loss": 0.9})),
+        ("best acc 0.9", None),
+        ("step 4 loss 0.5 -> 0.4, lr: 1e-3 --> 1e-4 acc: 0.25 → 0.5", (4, {"loss": 0.4, "lr": 1e-4, "acc": 0.5})),
+        ("step 4 wait: 5 -> 7 ms, loss -> 0.5", (4, {"loss": 0.5})),
+        ("step 4 loss: None acc: 0.5 err: N/A f1: 0.25", (4, {"acc": 0.5, "f1": 0.25})),
+        ("step 4 loss 1'234.5 acc 0.5", (4, {"acc": 0.5})),  # not 1
+        ("step 4 loss 0.75 | val: loss 0.5 acc 0.25 | test: loss 0.125",  # the validation's loss was that of the training
+         (4, {"loss": 0.75, "val_loss": 0.5, "val_acc": 0.25, "test_loss": 0.125})),
+        ("step 4 train: loss=0.75 acc=0.5 - val: loss=0.25", (4, {"loss": 0.75, "acc": 0.5, "val_loss": 0.25})),
+        ("step: 4, Loss: 0.75 | Val: 0.5, Test: 0.25", (4, {"Loss": 0.75, "Val": 0.5, "Test": 0.25})),
+        ("step 4 | Train: 0.75 | Val: 0.5", (4, {"Train": 0.75, "Val": 0.5})),
+        ("step 4 loss 0.75 (val: 0.5)", (4, {"loss": 0.75, "val": 0.5})),
+        ("step 4 | lr: 0.125 | val | loss: 0.5", (4, {"val_lr": 0.125, "val_loss": 0.5})),
         ("step 6", (6, {})),
         ("epoch 3 iter 19: train loss 2.25. lr 6.0e-04", (19, {"train_loss": 2.25, "lr": 6e-4})),
         ("step 6 ended well. acc 0.5.", (6, {"acc": 0.5})),

@@ -156,6 +156,16 @@ def test_a_name_that_is_not_utf_8_is_written_out(tmp_path: Path) -> None:
     assert keep_all(launch(tmp_path, artifacts=["*.txt"])) == [kept("caf\\xe9.txt", "latin")]
 
 
+def test_a_name_that_is_not_utf_8_replaces_no_file_of_the_name_that_is_written_out(tmp_path: Path) -> None:
+    """One of the two was kept, and nothing said so."""
+    for name, text in ((b"a\xff.txt", "bytes"), (rb"a\xff.txt", "escaped")):
+        write(tmp_path / "work" / os.fsdecode(name), text)
+    missed: list[tuple[str, str]] = []
+    found = keep_all(launch(tmp_path, artifacts=["a*.txt"]), lambda name, why: missed.append((name, why)))
+    assert found == [kept("a\\xff.txt", "escaped")]
+    assert missed == [("a\\xff.txt", "it is no UTF-8, and another file has the name that it would be stored under")]
+
+
 def test_an_artifact_that_cannot_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R20: a disk that answered EIO to a look at it made the artifact be left out without a word."""
     (tmp_path / "work").mkdir()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from trainmaster.errors import ConflictError, NotFoundError, OperationError
 from trainmaster.home import Home
 from trainmaster.model.job import State
 from trainmaster.ports.engine import Phase
-from trainmaster.ports.metric_store import MetricPoint
+from trainmaster.ports.metric_store import Arrival, MetricPoint
 from trainmaster.ports.tracker import Cursor, Mirrored
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.file_checks import check_files
@@ -201,6 +202,46 @@ def test_a_copy_holds_together_whatever_is_written_meanwhile(server: Server, tmp
         server_there = Server(Home(tmp_path / f"other{number}"))
         server_there.tick()
         assert server_there.job(f"train-{number + 2}").id == f"train-{number + 2}", "what the log had not taken is in the inbox"
+
+
+def test_a_copy_has_the_points_of_what_its_log_says_has_ended_and_none_of_what_is_newer(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The points were copied before the log: of a job that ended between, a part of the curve was restored as the whole."""
+    home, original = server.home, copies._copy_database
+    newer = [
+        MetricPoint("train-1", 2, 0, 1990, "loss", 0.1, 9000.0, Arrival(0, 1)),
+        MetricPoint("train-1", 2, 0, 3000, "loss", 0.1, 9000.0, Arrival(0, 2)),
+        MetricPoint("train-1", 2, 0, None, "early", 0.1, 9000.0, Arrival(0, 3)),
+        MetricPoint("train-9", 1, 0, 1, "loss", 0.2, 9000.0, Arrival(0, 1)),
+    ]
+
+    def moving_on(path: Path, target: Path) -> None:
+        writing = SqlMetricStore(home.metrics_db) if path == home.events_db else None
+        if writing is not None:
+            writing.write([point(2000)], [])
+        original(path, target)
+        if writing is not None:
+            writing.write(newer, [])
+            writing.close()
+
+    monkeypatch.setattr(copies, "_copy_database", moving_on)
+    copies.backup(home, tmp_path / "copy", blobs=False)
+    other = Home(tmp_path / "other")
+    copies.restore(other, tmp_path / "copy")
+    migrate(other)
+    metrics = SqlMetricStore(other.metrics_db)
+    with sqlite3.connect(other.metrics_db) as raw:
+        assert raw.execute("SELECT job, name FROM series").fetchall() == [("train-1", "loss")]
+    raw.close()
+    kept = [row[0] for row in metrics.points("train-1", "loss", None, 10_000)]
+    assert kept == [*range(1990), *range(1991, 2001)], "the newer attempt had replaced one step"
+    assert metrics.last(["train-1", "train-9"]) == {"train-1": {"loss": (2000, 0.5, 3000.0)}}
+    metrics.write([replace(one, value=0.4) for one in newer], [])
+    assert metrics.last(["train-1", "train-9"]) == {
+        "train-1": {"early": (None, 0.4, 9000.0), "loss": (3000, 0.4, 9000.0)}, "train-9": {"loss": (1, 0.4, 9000.0)},
+    }, "a restored server gives these numbers to others"  # fmt: skip
+    metrics.close()
 
 
 def test_what_is_not_whole_or_not_empty_is_refused(server: Server, tmp_path: Path) -> None:

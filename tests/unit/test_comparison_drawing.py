@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.cli.inspect.compare import differences
+from trainmaster.cli.inspect.compare import differences, standing
 from trainmaster.cli.inspect.comparison_page import html
 from trainmaster.model.redaction import numbered
 
@@ -47,6 +47,21 @@ def test_files_that_one_run_alone_has_are_named_without_their_digests() -> None:
         "            digits-1      digits-2",
         "  train.py  000000000000  111111111111",
         "  only digits-1: a.py",
+    ]  # fmt: skip
+
+
+def test_values_that_differ_do_not_look_equal() -> None:
+    """`0.1235` stood in both columns, and one of them was the best."""
+    last = [{"step": 1, "value": 0.123456789}, {"step": 1, "value": 0.123456788}]
+    other = {"name": "acc", "primary": False, "mode": None, "winner": None, "best": [None, None]}
+    loss = {"name": "loss", "primary": True, "mode": "min", "winner": 1, "last": last, "best": last}
+    rows = [loss, {**other, "last": [{"step": 1, "value": 0.123456789}, None]}]
+    assert standing(found(metrics=rows)) == [
+        "", "Metrics (* the best)",
+        "                        digits-1          digits-2",
+        "  loss (primary), last  0.123456789 at 1  0.123456788 at 1",
+        "  loss (primary), min   0.123456789 at 1  0.123456788 at 1 *",
+        "  acc, last             0.1235 at 1       -",
     ]  # fmt: skip
 
 

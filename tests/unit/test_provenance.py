@@ -80,6 +80,25 @@ def test_a_patch_can_be_applied_whatever_is_configured(tmp_path: Path) -> None:
     assert (tmp_path / "b" / "train.py").read_text() == "print(1)\nprint(2)\n"
 
 
+@pytest.mark.parametrize("place", ["", "inner"])
+def test_the_patch_of_a_directory_below_the_top_names_its_files_as_git_apply_does(tmp_path: Path, place: str) -> None:
+    """In the directory itself, git took them for files outside of it and applied nothing, without a word."""
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    root = repository(tmp_path / "a")
+    (root / "inner").mkdir()
+    write(root / "inner" / "more.py", "print(1)\n")
+    subprocess.run(["git", "add", "."], cwd=root, check=True)
+    subprocess.run(["git", *author, "commit", "-qm", "two"], cwd=root, check=True)
+    subprocess.run(["git", "config", "diff.relative", "true"], cwd=root, check=True)
+    subprocess.run(["git", "clone", "-q", str(root), str(tmp_path / "b")], check=True)
+    for name in ("train.py", "inner/more.py"):
+        write(root / name, "print(2)\n")
+    patch = git.Differ(str(root / "inner")).patch()
+    assert patch is not None
+    subprocess.run(["git", "apply"], cwd=tmp_path / "b" / place, input=patch.data, check=True)
+    assert [(tmp_path / "b" / name).read_text() for name in ("train.py", "inner/more.py")] == ["print(1)\n", "print(2)\n"]
+
+
 def test_a_patch_has_binary_files_and_bytes_of_any_encoding(tmp_path: Path) -> None:
     """T8: a changed picture or a latin-1 source made a patch that could not be applied."""
     root = repository(tmp_path / "a")

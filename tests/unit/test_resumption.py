@@ -64,6 +64,12 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         (first((5, 12, 20), 20), given(Progress((15, 30, 45), 60), 20, Progress((5, 12, 20), 20)), UNKNOWN, ["its first step was 15"]),
         (first((5, 12, 20), 20), given(Progress((15, 30, 45), 60), 20, None, resumed_about=True), UNKNOWN, ["its first step was 15"]),
         (first((0, 9, 18), 27), given(Progress((0, 30, 60), 90), 27, None), UNKNOWN, ["its first step was 0"]),
+        # From an older one of its own: the loss is near there, too.
+        (first(EVERY), given(losses((6, 7, 8), 0.45)), UNKNOWN,
+         ["its first step was 6", "its first loss, 0.45, is near the 0.33 of the checkpoint"]),
+        (first(EVERY), given(losses((31, 32, 33), 0.34)), UNKNOWN,
+         ["its first step was 31", "its first loss, 0.34, is near the 0.33 of the checkpoint"]),
+        (first(EVERY), given(losses((3, 51, 52), 0.34)), SEEN, ["its first step was 3, and then 51"]),  # of a line with the epoch
         # From an older one of its own, or saved while it went on: only the step of the latter is not exact.
         (first(EVERY), given(Progress((31, 32, 33), 60)), UNKNOWN, ["its first step was 31"]),
         (first(EVERY), given(Progress((46, 47, 48), 60), resumed_about=True), SEEN, ["its first step was 46"]),

@@ -66,6 +66,10 @@ class MetricStore(Protocol):
         """(step, value) of the lowest rank that has the metric, by step (else numbered from 0), thinned evenly to `limit`."""
         ...
 
+    def elsewhere(self, job: str, lost_of: Callable[[str], LostWork] = lambda _: ()) -> list[str]:
+        """Metrics of which only another rank than that of `series` has the newest values. `lost_of`: the lost work by name."""
+        ...
+
     def points(self, job: str, name: str, after: int | None, limit: int) -> list[tuple[int, float, float, int]]:
         """(step, value, time_s, attempt) of the same curve, not thinned: those of steps after `after`."""
         ...

@@ -3,9 +3,9 @@
 Three things differ: what was *given* (the checkpoint that was put in place), what is *seen* of the program, and what is
 *unknown*. A checkpoint that was given proves nothing about the program. Steps that go on, the SDK's word and a loss near the
 last one speak for it. Steps that begin low again, and checkpoints of lower steps saved again, speak against it. Weights may be
-loaded while the steps begin at 0 again, or the count of steps without the weights: a loss near the last one with low steps, and
-steps that go on with a loss as at the beginning, leave it unknown. So do checkpoints of higher steps: a program that begins
-again comes to them too, and only some of what it saves is stored.
+loaded while the steps begin at 0 again, or the count of steps without the weights: a loss near the last one with low steps, or
+with steps that begin below the checkpoint, and steps that go on with a loss as at the beginning, leave it unknown. So do
+checkpoints of higher steps: a program that begins again comes to them too, and only some of what it saves is stored.
 
 Steps are compared with the first steps of the attempt that began without a checkpoint, because programs print each step, each
 hundredth one, or epochs. If the steps of that attempt fell back while it ran (a count for each epoch), low steps say nothing.
@@ -141,12 +141,13 @@ def _given(attempt: Attempt, begun: Progress) -> Evidence:
     counts = _otherwise_counted(attempt.resumed_from_step, at.last_step) if steps.speaks else _NO_SIGN
     told = tuple(sign.text for sign in (_SDK.get(shown.sdk or "", _NO_SIGN), steps, counts, *more) if sign.text)
     word, against = Word.UNKNOWN, steps.speaks is False or saved.speaks is False
+    below = not again.text and _begins_below(attempt, begun)
     if shown.sdk == "loaded" or (steps.speaks and loss.speaks is not False):
         word = Word.SEEN
     elif steps.speaks:
         word = Word.UNKNOWN  # the count may be loaded without the weights
     elif loss.speaks:
-        word = Word.UNKNOWN if against else Word.SEEN
+        word = Word.UNKNOWN if against or below else Word.SEEN
     elif against:
         word = Word.UNKNOWN if saved.text and saved.speaks is None else Word.AGAINST
         if word is Word.AGAINST and steps.speaks is None:
@@ -218,6 +219,14 @@ def _falls_short(attempt: Attempt, begun: Progress, reached: Sequence[int], shar
     goal = _goal(begun.steps, reached) if exact is None else exact - 1  # the output may count from 0, and names from 1
     own = {step for step, share in shares.items() if share > _LOW} | {_own_first(steps)}
     return goal is not None and min(own) < goal and (exact is not None or not _at_fixed_steps(steps, begun.steps))
+
+
+def _begins_below(attempt: Attempt, begun: Progress) -> bool:
+    """Whether its steps begin below those of the checkpoint, in the same count: it may have loaded an older one of its own."""
+    shown, at, exact = progress_of(attempt), attempt.given or Progress(), _exact(attempt)
+    if exact is None or at.last_step is None or len(shown.steps) < 2 or (shown.fell_to, begun.fell_to) != (None, None):
+        return False
+    return _own_first(shown.steps) < exact - 1  # the output may count from 0, and names from 1
 
 
 def _own_first(steps: Sequence[int]) -> int:

@@ -243,6 +243,23 @@ class MetricStoreContract:
         assert metrics.series("digits-1", "loss") == [(1, 0.0)]
         assert metrics.last(["digits-1"]) == {"digits-1": {"loss": (1, 0.0, 1.0)}}
 
+    def test_what_only_another_rank_has_told_since_a_restart_is_elsewhere(self, metrics: MetricStore) -> None:
+        """Megatron prints on its last rank: with another number of ranks, values of a restart were left out without a word."""
+        metrics.write([point(1, 3.0), point(2, 2.0)], [])
+        assert metrics.elsewhere("digits-1") == []
+        metrics.write([point(3, 1.0, attempt=2, rank=1), point(3, 9.0, attempt=2, rank=2)], [])
+        assert metrics.elsewhere("digits-1") == ["loss"]
+        metrics.write([point(4, 0.5, attempt=3)], [])
+        assert metrics.series("digits-1", "loss") == [(1, 3.0), (2, 2.0), (4, 0.5)]
+        assert metrics.elsewhere("digits-1") == ["loss"]
+        assert metrics.elsewhere("digits-1", lambda _: ((3, 3),)) == [], "what the other ranks have is lost work"
+
+    def test_what_all_ranks_tell_is_elsewhere_nowhere(self, metrics: MetricStore) -> None:
+        for attempt, steps in ((1, range(1, 6)), (2, range(4, 9))):
+            metrics.write([point(step, 1.0, rank=rank, attempt=attempt) for step in steps for rank in (2, 1, 0)], [])
+            metrics.write([point(steps[-1] + 1, 1.0, rank=2, attempt=attempt)], [])
+        assert metrics.elsewhere("digits-1") == []
+
     @pytest.mark.parametrize("limit", [1, 2, 3, 10, 99, 100])
     @pytest.mark.parametrize("stride", [1, 7, 10**15])
     def test_thinned_evenly(self, metrics: MetricStore, limit: int, stride: int) -> None:

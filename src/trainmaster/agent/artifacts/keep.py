@@ -60,8 +60,11 @@ def keep_artifacts(
     batch: List[Dict[str, Any]] = []
     began_s = time.monotonic()
     for done, name in enumerate(sorted(names), 1):
-        one = _keep(launch, os.path.join(launch["work"], name), name, None, missed)
-        batch += [one] if one is not None else []
+        if printable(name) != name and printable(name) in names:
+            missed(printable(name), "it is no UTF-8, and another file has the name that it would be stored under")
+        else:
+            one = _keep(launch, os.path.join(launch["work"], name), name, None, missed)
+            batch += [one] if one is not None else []
         if done == len(names) or len(batch) == _BATCH or time.monotonic() > began_s + _BATCH_S:
             yield _durable(launch, batch, missed), done, len(names)
             batch, began_s = [], time.monotonic()

@@ -1,17 +1,19 @@
-"""Values in objects: lines of JSON, and Python dictionaries as Transformers prints them."""
+"""Values in objects: lines of JSON, and Python dictionaries as Transformers prints them; and in lines of several parts."""
 
 from __future__ import annotations
 
 import json
 import re
 
-from trainmaster.agent.metrics.pairs import Counter
+from trainmaster.agent.metrics.pairs import Counter, heads, under
 from trainmaster.agent.metrics.vocabulary import NUMBER, RANKS, STEP, measured, number, words
 from trainmaster.agent.transport.point_values import is_step, is_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
+
+    from trainmaster.agent.metrics.pairs import Pair
 
 _MESSAGES = ("message", "msg", "event")  # the text of a log record that is JSON
 _RECORD = words(
@@ -26,6 +28,7 @@ _COUNT = re.compile(r"['\"]([\w/]{1,80})['\"] {0,2}: {0,2}['\"](\d{1,15})/(\d{1,
 _FRACTION = re.compile(r"['\"]epoch['\"]: (?:['\"]\d|\d{1,9}\.)")  # Transformers 5 writes '0.5', then '1'
 _KEYS = re.compile(r"['\"] {0,2}: {0,2}")
 _TEXTS = re.compile(rf"['\"] {{0,2}}: {{0,2}}(['\"])(?!{NUMBER}\1)")
+_PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val|test|eval|dev): {0,2}\()", re.IGNORECASE)
 
 
 class Object:
@@ -107,3 +110,30 @@ def of_numbers(values: dict[str, float], all_numbers: bool = True) -> Object:
 
 def _last(name: str) -> str:
     return name.rpartition("/")[2].lower()
+
+
+def in_parts(body: str, given: list[Pair]) -> bool:
+    """`[train] loss=0.3, [valid] loss=0.4` and `Train: (loss = 0.3)  Test: (loss = 0.4)`: each name has that of its part.
+
+    Returns whether the line is such a one.
+    """
+    parts = [(match.end(), (match[1] or match[2]).lower()) for match in _PARTS.finditer(body)]
+    for pair in given if len(parts) > 1 else ():
+        word = next((word for begin, word in reversed(parts) if begin <= pair.at), "")
+        pair.name = pair.name if not word or pair.name.lower().startswith(word) else f"{word}_{pair.name}"
+    return len(parts) > 1
+
+
+def behind_training(body: str, given: list[Pair]) -> bool:
+    """`loss 0.9 | val: loss 0.8`: a word behind a value of the training names only what follows it.
+
+    Returns whether the line is such a one.
+    """
+    words = heads(body) if given else []
+    first = words[0][0] if words else 0
+    before = [pair for pair in given if pair.at < first]
+    if body[:first].endswith("on ") or not any(pair.measured or pair.name.lower().startswith("train") for pair in before):
+        return False
+    for pair in given[len(before) :]:
+        pair.name = under([word for at, word in words if at < pair.at][-1], pair.name)
+    return True

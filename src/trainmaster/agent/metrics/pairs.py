@@ -64,7 +64,7 @@ _HEADING = re.compile(  # [ROUND 3], ****** Running generation 0 ******
 )
 _VALUE = re.compile(
     rf"(?<=[ :=>\[('\"])({NUMBER})(?:/(\d{{1,12}})(?: ?\( {{0,2}}(\d{{1,3}}(?:\.\d{{1,6}})?) ?%\))?)?"
-    r"(?=%?\.{0,3}(?:[\s;|)\]}'\"<>(•]|,(?!\d)|$)|: |[+±])"
+    r"(?!'\d)(?=%?\.{0,3}(?:[\s;|)\]}'\"<>(•]|,(?!\d)|$)|: |[+±])"
 )
 _WRAPPED = re.compile(r"(?<=[ :=])(?:tensor|[Aa]rray|tf\.Tensor|np\.\w{1,12})\(\[?\Z")
 _OPENINGS = ("[", "'", '"')  # between a separator and a value: lr=[0.1, 0.1]
@@ -79,6 +79,12 @@ _JOINED = words(
     "train training val valid validation eval evaluation test testing dev average avg avg. ave mean learning grad gradient"
     " running moving final ema"
 )
+_OF_ANOTHER = words(
+    "best previous prev last max min maximum minimum target old initial baseline lowest highest worst expected"
+)  # the value beside such a word is not that of now
+_BEFORE_SPACED = _JOINED | _OF_ANOTHER
+_NO_WORD = _SENTENCE | words("none null n/a")  # of a name: the latter stand in the place of a value
+_BECOMES = re.compile(rf"(?: {{0,2}}(?:-{{1,2}}>|=>|→) {{0,2}}({NUMBER})(?![\w.]))+")  # loss 0.5 -> 0.4: before and now
 _UNIT = re.compile(  # a duration or a size is no metric
     r" ?(?:ms|us|ns|s|secs?|seconds?|mins?|minutes?|hours?|hrs?|days?|bytes|[kKMGTP](?:i?[Bb])?)(?![\w/])"
 )
@@ -96,6 +102,7 @@ _WORDS_MAX = 6  # of a name
 _GAP_MAX = 80  # characters before a value in which its name is looked for
 _UNIT_MAX = 12  # characters after a number that may say that it is no count
 _HEAD_MAX = 100  # characters at the beginning of a line
+_FAR_MAX, _HEADS_MAX = 400, 8  # likewise, of a line with several parts
 _VALUES_MAX, _COUNTERS_MAX = 64, 16  # of a line
 _NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
@@ -208,6 +215,12 @@ def head(text: str) -> str:
     return _HEADS.get(word, word)
 
 
+def heads(text: str) -> list[tuple[int, str]]:
+    """All such words of a line, and where they begin."""
+    found = islice(_HEAD.finditer(text, 0, _FAR_MAX), _HEADS_MAX)
+    return [(match.start(1), _HEADS.get(match[1].lower(), match[1].lower())) for match in found]
+
+
 def under(word: str, name: str) -> str:
     """`name` below the word that its line begins with."""
     return name if not word or _QUALIFIED.match(name) else f"{word}_{name}"
@@ -244,6 +257,8 @@ def pairs(text: str) -> Iterator[Pair]:
     of_name, of_end = _of(text)
     for match in islice(_VALUE.finditer(text), _VALUES_MAX):
         start, end = match.span()
+        becomes = _BECOMES.match(text, end)
+        digits, end = (match[1], end) if becomes is None else (becomes[1], becomes.end())
         text_before = text[max(before, start - _GAP_MAX) : start]
         gap, spaced = _separated(text_before.removesuffix("(") if text.startswith(",)", end) else text_before)  # lr:(0.1,)
         if not gap.strip(" ") and start != of_end:
@@ -262,11 +277,11 @@ def pairs(text: str) -> Iterator[Pair]:
         before = end if unit is None else unit.end()
         if start == of_end and not known:
             name, known = of_name, True
-        value = number(match[1])
-        if not name or value is None or unit is not None or match[1].lstrip("+-").startswith("0,"):
+        value = number(digits)
+        if not name or value is None or unit is not None or digits.lstrip("+-").startswith("0,"):
             continue  # `0,523` has a decimal comma
-        exact = is_exact(match[1])
-        if match[2]:
+        exact = is_exact(digits)
+        if match[2] and becomes is None:
             if not known or not int(match[2]):
                 continue
             value = round(value / int(match[2]) * (100 if match[3] else 1), 6)
@@ -359,11 +374,11 @@ def _name(gap: str, spaced: bool) -> str:
     if said and said[last][:1].isdigit() and _DECIMAL.match(said[last]):
         return ""  # Time 359.59s : 3007.81 words/s
     first = last
-    while not spaced and first > 0 and said[first - 1].lower() not in _SENTENCE and not said[first - 1][:1].isdigit():
+    while not spaced and first > 0 and said[first - 1].lower() not in _NO_WORD and not said[first - 1][:1].isdigit():
         first -= 1
     if said and (spaced or last - first >= _WORDS_MAX):
         first = last
-        while first > 0 and said[first - 1].lower() in _JOINED:
+        while first > 0 and said[first - 1].lower() in _BEFORE_SPACED:
             first -= 1
     name = "_".join([word.rstrip(".") for word in said[max(first, 0) :]])
     name = _STUCK.sub("", name) if name[:1].isdigit() else name

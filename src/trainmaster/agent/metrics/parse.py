@@ -62,7 +62,6 @@ _REACHED = re.compile(r"'([A-Za-z][\w./-]{0,60})' reached (?=[-+\d.])")  # of Li
 _WHOLE = re.compile(r"(?<=step)=(\d{1,15})\.0{1,4}(?=[,\]]|$)")  # of Lightning: global_step=794.0, global_step=99.00
 _EVALUATED = re.compile(r"\b(?:eval|evaluation|validation|val|test) (?:step|iteration|iter|batch)\b", re.IGNORECASE)
 _MEANS_BEFORE = ("Averaged stats",)  # of torchvision's references, after `Test: Total time`
-_PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val|test|eval|dev): {0,2}\()", re.IGNORECASE)
 _COLLECTION = re.compile(r"collection=([\w/.-]{1,60}) {1,2}")  # of CLU
 _TRIAL = re.compile(rf"Trial (\d{{1,9}}) finished with value: ({NUMBER})(?=[ .])")  # of Optuna
 _PARAMETERS = ("parameters:", "params:", "hyperparameters:", "config:")
@@ -324,7 +323,7 @@ class Parser:
         given = list(pairs(body))
         if _METERS.match(body) or body.startswith(_MEANS_BEFORE):
             _take_means(body, given)
-        parted = _in_parts(body, given)
+        parted = objects.in_parts(body, given) or objects.behind_training(body, given)
         said = counters(body)
         valued = any(pair.measured for pair in given)
         before = self._headings.before if body.startswith(("*", *_MEANS_BEFORE)) else ""
@@ -361,18 +360,6 @@ def _take_means(body: str, given: list[Pair]) -> None:
         mean = _MEAN.match(body, pair.at)
         value = number(mean[1]) if mean is not None else None
         pair.value = pair.value if value is None else value
-
-
-def _in_parts(body: str, given: list[Pair]) -> bool:
-    """`[train] loss=0.3, [valid] loss=0.4` and `Train: (loss = 0.3)  Test: (loss = 0.4)`: each name has that of its part.
-
-    Returns whether the line is such a one.
-    """
-    parts = [(match.end(), (match[1] or match[2]).lower()) for match in _PARTS.finditer(body)]
-    for pair in given if len(parts) > 1 else ():
-        word = next((word for begin, word in reversed(parts) if begin <= pair.at), "")
-        pair.name = pair.name if not word or pair.name.lower().startswith(word) else f"{word}_{pair.name}"
-    return len(parts) > 1
 
 
 def _without_step(given: list[Pair], headed: bool, progress_seen: bool) -> list[Pair]:

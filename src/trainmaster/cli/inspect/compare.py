@@ -9,7 +9,7 @@ import click
 
 from trainmaster.cli.render import curve, human
 from trainmaster.cli.render.arguments import LONG, by_argument, from_difference
-from trainmaster.cli.render.compared import SECTIONS, at, equal_ends, last_cells, shown, unknown
+from trainmaster.cli.render.compared import SECTIONS, ats, equal_ends, last_cells, shown, unknown
 from trainmaster.cli.render.output import Output
 from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.errors import OperationError
@@ -153,7 +153,7 @@ def standing(found: Mapping[str, Any], width: int | None = None) -> list[str]:
         name = one["name"] + (" (primary)" if one["primary"] else "")
         rows.append([f"{name}, last", *last_cells(one)])
         if one["mode"] is not None:
-            best = [at(point) + (" *" if index == one["winner"] else "") for index, point in enumerate(one["best"])]
+            best = [cell + (" *" if index == one["winner"] else "") for index, cell in enumerate(ats(one["best"]))]
             rows.append([f"{name}, {one['mode']}", *best])
     if rows:
         lines += ["", "Metrics (* the best)", *_columns(["", *ids], rows[:_ROWS], width)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainmaster.cli.render import human
 from trainmaster.cli.render.arguments import by_argument
-from trainmaster.cli.render.compared import SECTIONS, at, equal_ends, last_cells, shown, unknown
+from trainmaster.cli.render.compared import SECTIONS, ats, equal_ends, last_cells, shown, unknown
 from trainmaster.cli.render.html_figure import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Scale, key, page, table
 from trainmaster.wire import rest
 
@@ -63,7 +63,7 @@ def _metrics(found: Mapping[str, Any], ids: Sequence[str]) -> str:
         name = one["name"] + (" (primary)" if one["primary"] else "")
         rows.append([(f"{name}, last", ""), *((cell, "") for cell in last_cells(one))])
         if one["mode"] is not None:
-            best = [(at(point), "best" if index == one["winner"] else "") for index, point in enumerate(one["best"])]
+            best = [(cell, "best" if index == one["winner"] else "") for index, cell in enumerate(ats(one["best"]))]
             rows.append([(f"{name}, {one['mode']}", ""), *best])
     equal = "".join(f"<p>{title}: {escape(', '.join(same))}.</p>" for title, same in equal_ends(found))
     drawn = table(("", *ids), rows, "figures") if rows else ""

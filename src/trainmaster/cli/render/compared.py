@@ -1,7 +1,7 @@
 """Names of the sections in a comparison, and formatting of its values and metrics."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainmaster.cli.render import human
@@ -43,8 +43,8 @@ def shown(value: Any) -> str:
 def last_cells(one: Mapping[str, Any]) -> list[str]:
     """The last value of a metric by run, and since when it is not finite."""
     diverged = one.get("diverged") or [None] * len(one["last"])  # a server of an older version does not say
-    pairs = zip(one["last"], diverged, strict=True)
-    return [at(point) if bad is None else human.diverged(bad) for point, bad in pairs]
+    cells = zip(ats(one["last"]), diverged, strict=True)
+    return [cell if bad is None else human.diverged(bad) for cell, bad in cells]
 
 
 def equal_ends(found: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
@@ -58,9 +58,11 @@ def equal_ends(found: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
             yield title, same
 
 
-def at(point: Mapping[str, Any] | None) -> str:
-    """A value and its step."""
-    if point is None:
-        return "-"
-    step = "" if point["step"] is None else f" at {point['step']}"
-    return f"{human.number(rest.number_of(point['value']))}{step}"
+def ats(points: Sequence[Mapping[str, Any] | None]) -> list[str]:
+    """The values of one row with their steps: in full if two that differ would look equal."""
+    values = [None if point is None else rest.number_of(point["value"]) for point in points]
+    short = [human.number(value) for value in values]
+    full = [str(value) for value in values]
+    words = full if len({*full}) > len({*short}) else short
+    steps = ["" if point is None or point["step"] is None else f" at {point['step']}" for point in points]
+    return ["-" if value is None else f"{word}{step}" for value, word, step in zip(values, words, steps, strict=True)]

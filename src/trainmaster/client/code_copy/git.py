@@ -13,9 +13,9 @@ from trainmaster.client.code_copy.listing import GIT, git_environment
 from trainmaster.model.redaction import without_credentials
 
 DIFF_MAX_BYTES = 8 * 1024 * 1024  # stored part of a patch; the code copy has the files themselves
-_DIFF = (  # in the format for `git apply`, whatever is configured
-    "diff", "HEAD", "--binary", "-U3", "--src-prefix=a/", "--dst-prefix=b/", "--no-color", "--no-ext-diff", "--no-textconv",
-    "--no-renames", "--relative",
+_DIFF = (  # in the format for `git apply`, which takes names from the top of the repository, whatever is configured
+    "-c", "diff.relative=false", "diff", "HEAD", "--binary", "-U3", "--src-prefix=a/", "--dst-prefix=b/", "--no-color",
+    "--no-ext-diff", "--no-textconv", "--no-renames",
 )  # fmt: skip
 _SECTION = r'\[\s*(?P<name>[\w.-]+)(?:\s+"(?P<sub>[^"]*)")?\s*\]'
 _READ_BYTES = 1 << 16

@@ -166,6 +166,7 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     api = runtime.of(request)
     found = find(api, ref)
     job, home = found.job, api.services.home
+    named = api.services.metrics.last([job.id]).get(job.id, {}).keys()  # before `points`: others may come any moment
     points = _curves(api).last([job]).get(job.id, {})
     attempts = api.services.events.attempts(job.id)
     nodes = dict.fromkeys(share.node for attempt in attempts for share in attempt.allocation.shares)
@@ -177,9 +178,10 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     children, runs = api.services.events.children(job.id), {"runs": api.services.runs(job.id)}
     troubles = [*detail["troubles"], *silent_agents(api, job)]
     missing = job_notes.metrics_lost(job, api.services.metrics.replaced_s())
+    missing += _curves(api).elsewhere(job)
     missing += job_notes.metrics_thinned(job, api.services.metrics.thinned(job.id))
     notes = [*detail["notes"], *kept["notes"], *missing]
-    lost = sorted(api.services.metrics.last([job.id]).get(job.id, {}).keys() - points.keys())
+    lost = sorted(named - points.keys())
     begins = [list(one) for one in resumption.lost_work(resources.all_attempts(job, attempts))]
     lost_work = {"lost_metrics": lost, "lost_work": begins, "own_counts": sorted(job.own_counts)}
     bad = diverged(api.services.metrics, job.id, points)

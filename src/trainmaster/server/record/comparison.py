@@ -75,7 +75,8 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     read = Curves(services.events, services.metrics)
     last = read.last(jobs)
     names = _metrics(last, query.metric)
-    gone = {job.id: told for job in jobs if (told := unrecorded(job, services.metrics.replaced_s()))}
+    replaced_s = services.metrics.replaced_s()
+    gone = {job.id: told for job in jobs if (told := [*unrecorded(job, replaced_s), *read.elsewhere(job)])}
     stand, ids = rank_metrics(read, jobs, names, last, gone), [job.id for job in jobs]
     missing = [f"{what} ({id})" for id, told in gone.items() for what in told]
     drawn = query.metric or [one.name for one in stand if one.primary]

@@ -11,7 +11,9 @@ from trainmaster.ports.metric_store import LostWork, MetricStore
 from trainmaster.ports.store import EventStore
 from trainmaster.recovery import resumption
 from trainmaster.server.views.resources import all_attempts
+from trainmaster.wire.names import METRICS_ELSEWHERE
 
+_NAMED_MAX = 5
 Best = tuple[int | None, float, float]  # step (None: before the first one), value, time_s
 
 
@@ -34,6 +36,14 @@ class Curves:
         """See `MetricStore.last`."""
         by_id = {job.id: job for job in jobs}
         return self._metrics.last(list(by_id), lambda job, name: self.lost_of(by_id[job], name))
+
+    def elsewhere(self, job: Job) -> list[str]:
+        """A note if another rank has values that are not shown: some programs print on the last one, which changes."""
+        if job.attempt is None or job.attempt.number == 1:
+            return []
+        names = self._metrics.elsewhere(job.id, lambda name: self.lost_of(job, name))
+        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+        return [f"{METRICS_ELSEWHERE}: {', '.join(names[:_NAMED_MAX])}{more}"] if names else []
 
     def lost_of(self, job: Job, name: str) -> LostWork:
         """The lost work of a job as it concerns one metric."""

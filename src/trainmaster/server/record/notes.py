@@ -126,7 +126,7 @@ def _bests(api: runtime.Runtime, project: str, experiment: str) -> list[Entry]:
         return []
     have = [job for job in jobs if primary in last.get(job.id, {})]
     replaced_s = api.services.metrics.replaced_s()
-    whole = [job for job in have if not unrecorded(job, replaced_s)]
+    whole = [job for job in have if not unrecorded(job, replaced_s) and not curves.elsewhere(job)]
     best = {job.id: found for job in whole if (found := curves.best(job, primary, mode is Mode.MAX)) is not None}
     among = f", among its newest {_JOBS} jobs" if len(jobs) == _JOBS else ""
     among += ", among those whose points are all on record" if len(whole) < len(have) else ""

@@ -111,6 +111,20 @@ def read_last(connection: Connection, points: Table, series: int, lost: LostWork
     return None if row is None else (row[0], math.nan if row[1] is None else row[1], row[2])
 
 
+def read_uncovered(connection: Connection, series: int, others: Sequence[int], lost: LostWork) -> bool:
+    """Whether one of the other series ends in an attempt that this one has no point of there."""
+    step, attempt = _point.c.step, _point.c.attempt
+    for other in others:
+        there = select(step, attempt).where(*_mine(_point, other, lost)).order_by(step.desc()).limit(1)
+        end = connection.execute(there).first()
+        if end is None:
+            continue
+        here = select(attempt).where(*_mine(_point, series, lost), step <= end[0]).order_by(step.desc()).limit(1)
+        if (connection.scalar(here) or 0) < end[1]:
+            return True
+    return False
+
+
 def read_divergence(connection: Connection, points: Table, series: int, at: int | None, near: int) -> Divergence:
     """The non-finite values that end at `at`, or at the end of the series, by position. Reads its last `near` points."""
     given = {"series": series, "at": _LAST if at is None else at, "near": near}

@@ -9,6 +9,8 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -29,12 +31,14 @@ from trainmaster.store.metrics.curves import (
     read_divergence,
     read_last,
     read_points,
+    read_uncovered,
 )
 from trainmaster.store.metrics.thinning import Thinner, read_last_seq
 
 _PER_QUERY = 500
 _STEP_MAX = 2**63 - 1
 _SERIES_CACHED = 100_000
+_RANKS = 8  # of one metric
 
 _series, _point, _unstepped = schema.series, schema.point, schema.unstepped
 _latest, _fence, _heartbeat = schema.latest, schema.fence, schema.heartbeat
@@ -155,6 +159,15 @@ class SqlMetricStore(Thinner):
             if series is None:
                 return []
             return read_curve(connection, _point, series, limit, lost) or read_curve(connection, _unstepped, series, limit)
+
+    @_surviving
+    def elsewhere(self, job: str, lost_of: Callable[[str], LostWork] = lambda _: ()) -> list[str]:
+        """See the port. Of the ranks of a metric, at most `_RANKS` are looked at."""
+        of_job = select(_series.c.name, _series.c.id).where(_series.c.job == job).order_by(_series.c.name, _series.c.rank)
+        with self._database.reading() as connection:
+            rows = connection.execute(of_job).all()
+            ids = {name: [id for _, id in islice(group, _RANKS)] for name, group in groupby(rows, key=itemgetter(0))}
+            return [name for name, (shown, *others) in ids.items() if read_uncovered(connection, shown, others, lost_of(name))]
 
     @_surviving
     def points(self, job: str, name: str, after: int | None, limit: int) -> list[tuple[int, float, float, int]]:
