@@ -90,6 +90,16 @@ def test_a_restart_tells_what_it_shows_a_few_times(tmp_path: Path) -> None:
     assert (told[0]["first"], told[-1]["last_step"], progress.evidence.record()["last_step"]) == ({"loss": 0.3}, 53, 199)
 
 
+def test_a_first_attempt_tells_that_its_steps_fell_back(tmp_path: Path) -> None:
+    """A search (KerasTuner) trains one model after the other: values of the ones before are replaced while it runs."""
+    outbox = Outbox(str(tmp_path / "spool"), str(tmp_path / "points"))
+    progress = Progress(outbox)
+    for step in (1, 2, 3, 1, 2, 3, 1):
+        progress.printed(0, step, {"loss": 0.5})
+        progress.tell()
+    assert [(one["steps"], one["fell_to"]) for one in reports(outbox)] == [([1, 2, 3], 1)]
+
+
 def test_a_first_attempt_tells_nothing_before_its_end(tmp_path: Path) -> None:
     outbox = Outbox(str(tmp_path / "spool"), str(tmp_path / "points"))
     progress = Progress(outbox)

@@ -198,6 +198,21 @@ def test_the_position_of_a_bar_may_be_the_step_and_the_pattern_for_that_is_said(
     assert "these have no step" not in capsys.readouterr().err
 
 
+def test_one_pattern_takes_the_positions_of_bars_with_other_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Implicit: all values of the second model's bar were at the last step of the first one's."""
+    log = tmp_path / "train.log"
+    first = "".join(f"\r{n}0%|#| {n}/10 [00:0{n}<00:01, 7.50it/s, loss={1 / (n + 1):.4f}]" for n in range(1, 10))
+    rated = "".join(f"\r{n}0%|#| {n}/10 [00:0{n}<00:01, 7.50it/s, auc={50 + n}.04%, skipped=0.8{n}%]" for n in range(1, 8))
+    log.write_text(f"{first}\nRating: 100%|#| 7/7 [00:00<00:00, 9.50it/s]\n{rated}\n")
+    assert run(["metrics", "try", str(log)]) == 0
+    pattern = shlex.split(next(line for line in capsys.readouterr().err.splitlines() if "--pattern" in line))[-1]
+    assert run(["metrics", "try", str(log), "--pattern", pattern, "--json"]) == 0
+    read = [(one["name"], one["first_step"], one["last_step"], one["last"]) for one in json.loads(capsys.readouterr().out)["metrics"]]
+    assert read == [("loss", 1, 9, 0.1), ("auc", 1, 7, 57.04), ("skipped", 1, 7, 0.87)]
+    assert run(["metrics", "try", str(log), "--pattern", r"loss=(?P<loss>\S+)\]"]) == 0
+    assert r"(?P<step>\d+)/\d+ \[.*?(?:loss=(?P<loss_2>" in capsys.readouterr().err
+
+
 def test_a_file_of_rows_is_read_as_a_job_reads_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,11 @@ class Evidence:
             if step <= first or step - first < (last - first) / 2:  # a line about a step just before is no fall
                 self._fell_to = step
 
+    @property
+    def fell(self) -> bool:
+        """Whether the steps fell back in this attempt: later values replace those of the same steps."""
+        return self._fell_to is not None
+
     def restored(self, loaded: bool) -> None:
         """The SDK loaded the checkpoint, or the program asked the SDK where it is."""
         self._sdk = "loaded" if loaded else self._sdk or "asked"

@@ -110,8 +110,8 @@ class Progress:
         self.evidence.restored(loaded)
 
     def tell(self) -> None:
-        """Report what shows whether the program went on, if that is news."""
-        news = self.evidence.news() if self._again else None
+        """Report what shows whether the program went on, or that its steps fell back, if that is news."""
+        news = self.evidence.news() if self._again or self.evidence.fell else None
         if news is not None:
             self._outbox.report("progress", progress=news)
 

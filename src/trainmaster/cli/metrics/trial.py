@@ -51,6 +51,7 @@ class Trial:
         self.stepless: tuple[int, list[str]] = 0, []
         self._later: dict[str, list[str]] = {}  # of each shape, a few lines after the first
         self._read: list[str] = []  # the first lines with values
+        self._bars: dict[str, str] = {}  # the name of each value in a bar, and the first bar with it
 
     def read(self, file: BinaryIO) -> None:
         """Read all lines."""
@@ -91,6 +92,8 @@ class Trial:
                 self.readings.append(Reading(self.lines, *found, "row"))
 
     def _note_stepless(self, line: int, found: tuple[int | None, dict[str, float]], text: str) -> None:
+        if self._parser.rule == "progress bar" and self._bars.keys().isdisjoint(found[1]):
+            self._bars.update(dict.fromkeys(found[1], text))
         at, texts = self.stepless
         if found[0] is None and found[1] and len(texts) <= _LATER_MAX and all(one.step is None for one in self.readings):
             self.stepless = at or line, [*texts, text]
@@ -120,7 +123,7 @@ class Trial:
         """A pattern that reads those without a step with one."""
         _, texts = self.stepless
         stepped = texts and all(one.step is None for one in self.readings)
-        pattern = suggested(texts[0], texts[1:], given) if stepped else None
+        pattern = suggested(texts[0], texts[1:], given, bars=list(self._bars.values())) if stepped else None
         return pattern if pattern is not None and "step" in compiled(pattern).groupindex else None
 
     def may_measure(self, unread: dict[str, Any]) -> bool:

@@ -52,13 +52,16 @@ class _Number(NamedTuple):
         return self.name.lower().rpartition("/")[2]
 
 
-def suggested(line: str, later: Sequence[str] = (), given: str | None = None, read: Sequence[str] = ()) -> str | None:
+def suggested(
+    line: str, later: Sequence[str] = (), given: str | None = None, read: Sequence[str] = (), bars: Sequence[str] = ()
+) -> str | None:
     """A pattern that finds the step and the first values of `line`; None if it has no number with a fraction, or is too long.
 
     None also if it is such a number and nothing else, as of a bar that is folded into lines: the pattern would match others.
     A value without a word before it is called `value_1` and so on, by its place. `later`: lines of the same shape that follow;
     a number without a word is a step only if it grows in them. `given`: a pattern that the suggested one has as an alternative.
-    `read`: lines that are read without it; it matches none of them, as it would read them otherwise.
+    `read`: lines that are read without it; it matches none of them, as it would read them otherwise. `bars`: others, which it
+    reads too if the line is a bar.
     """
     text = without_prefix(line.strip())
     if len(text) > _LINE_MAX:
@@ -66,12 +69,12 @@ def suggested(line: str, later: Sequence[str] = (), given: str | None = None, re
     numbers = list(_numbers(text))
     step = _step(text, numbers, [list(_numbers(without_prefix(one.strip()))) for one in later])
     bar = _BAR.search(text) if step is None else None
-    values = [one for one in numbers if not one.whole and (bar is None or one.start > bar.end())][:_VALUES_MAX]
+    values = [one for one in numbers if not one.whole][:_VALUES_MAX] if bar is None else _in_bar(text)
     if not values or values[0].end - values[0].start == len(text):
         return None
     taken = set() if given is None else set(compiled(given).groupindex)
     step = None if "step" in taken else step
-    for pattern in _patterns(text, values, step, taken) if bar is None else (_of_bar(text, values, taken),):
+    for pattern in _patterns(text, values, step, taken) if bar is None else (_of_bars([text, *bars], taken),):
         both = pattern if given is None else f"{given}|{pattern}"
         found = Parser(compiled(pattern), automatic=False).parse(line.encode())
         if found is not None and found[1] and not any(map(compiled(pattern).search, read)) and not pattern_fault(both):
@@ -87,10 +90,22 @@ def _patterns(text: str, values: list[_Number], step: _Number | None, taken: set
         yield margin + pattern if text[begin : begin + 1].isdigit() else pattern
 
 
-def _of_bar(text: str, values: list[_Number], taken: set[str]) -> str:
-    """A pattern for the values in a bar that names no step: its position may be one."""
-    step = "" if "step" in taken else _BAR_STEP
-    return step + _pattern(text, _begin(text, values[0]), values, None, taken)
+def _of_bars(bars: Sequence[str], taken: set[str]) -> str:
+    """A pattern for the values in bars that name no step: their position may be one. Of those with one name, for the first."""
+    seen, patterns = set(taken), list[str]()
+    for text in bars:
+        values = _in_bar(text)
+        if values and (not patterns or seen.isdisjoint(one.name for one in values)):
+            patterns.append(_pattern(text, _begin(text, values[0]), values, None, seen))
+            seen |= {*compiled(patterns[-1]).groupindex, *(one.name for one in values)}
+    either = patterns[0] if len(patterns) == 1 else f"(?:{'|'.join(patterns)})"
+    return either if "step" in taken else _BAR_STEP + either
+
+
+def _in_bar(text: str) -> list[_Number]:
+    """The first values of a bar."""
+    bar = _BAR.search(text)
+    return [] if bar is None else [one for one in _numbers(text) if not one.whole and one.start > bar.end()][:_VALUES_MAX]
 
 
 def _numbers(text: str) -> list[_Number]:
