@@ -42,6 +42,16 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("step 4 | Train: 0.75 | Val: 0.5", (4, {"Train": 0.75, "Val": 0.5})),
         ("step 4 loss 0.75 (val: 0.5)", (4, {"loss": 0.75, "val": 0.5})),
         ("step 4 | lr: 0.125 | val | loss: 0.5", (4, {"val_lr": 0.125, "val_loss": 0.5})),
+        ("train Loss: 0.75 Acc: 0.5", (None, {"train_Loss": 0.75, "train_Acc": 0.5})),  # both sets had one accuracy
+        ("step 4 val loss 0.75 acc 50% lr 0.125", (4, {"val_loss": 0.75, "val_acc": 50.0, "lr": 0.125})),
+        ("step 4 train loss 0.75, acc 0.5", (4, {"train_loss": 0.75, "acc": 0.5})),  # of which set is not said
+        ("step 4 train_loss 0.75 acc 0.5", (4, {"train_loss": 0.75, "acc": 0.5})),
+        ("Val   - loss: 0.75, acc: 0.5", (None, {"val_loss": 0.75, "val_acc": 0.5})),
+        ("Epoch 4 - validation - loss=0.75", (4, {"validation_loss": 0.75})),
+        ("Epoch 4 (eval) loss=0.75", (4, {"eval_loss": 0.75})),
+        ("Epoch 4, phase: val, loss: 0.75", (4, {"val_loss": 0.75})),
+        ('{"step": 4, "split": "val", "loss": 0.75}', (4, {"val_loss": 0.75})),
+        ('{"step": 4, "phase": "train", "loss": 0.75}', (4, {"loss": 0.75})),
         ("step 6", (6, {})),
         ("epoch 3 iter 19: train loss 2.25. lr 6.0e-04", (19, {"train_loss": 2.25, "lr": 6e-4})),
         ("step 6 ended well. acc 0.5.", (6, {"acc": 0.5})),

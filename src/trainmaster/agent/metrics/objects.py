@@ -28,6 +28,10 @@ _COUNT = re.compile(r"['\"]([\w/]{1,80})['\"] {0,2}: {0,2}['\"](\d{1,15})/(\d{1,
 _FRACTION = re.compile(r"['\"]epoch['\"]: (?:['\"]\d|\d{1,9}\.)")  # Transformers 5 writes '0.5', then '1'
 _KEYS = re.compile(r"['\"] {0,2}: {0,2}")
 _TEXTS = re.compile(rf"['\"] {{0,2}}: {{0,2}}(['\"])(?!{NUMBER}\1)")
+_SET_KEYS = ("split", "phase", "stage", "subset", "mode")  # which set of the data an object is about
+_SETS_BESIDE = words("val valid validation test eval evaluation dev")  # beside the training
+_OF_SET = re.compile(r"(train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev)_", re.IGNORECASE)
+_APART = re.compile(r"[|,;/(){}\[\]]| - |--")
 _PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val|test|eval|dev): {0,2}\()", re.IGNORECASE)
 
 
@@ -61,6 +65,9 @@ def of_json(line: bytes) -> Optional[Object]:
         flat = {name: number(value) if isinstance(value, str) else value for name, value in flat.items()}
     values = {name: float(value) for name, value in flat.items() if name.lower() not in _RECORD and is_value(value)}
     made = _object(values, all_numbers=len(values) == len(found))
+    word = next((found[key].lower() for key in _SET_KEYS if isinstance(found.get(key), str)), "")
+    if word in _SETS_BESIDE:
+        made.values = {under(word, name) if measured(name) else name: value for name, value in made.values.items()}
     made.counters = _counters(line.decode(errors="replace"))
     results = found.get("results")  # StyleGAN: {"results": {"fid50k_full": 9.5}, "metric": "fid50k_full"}
     made.sure = made.sure or (isinstance(results, dict) and any(measured(name) for name in results if name in values))
@@ -121,6 +128,21 @@ def in_parts(body: str, given: list[Pair]) -> bool:
         word = next((word for begin, word in reversed(parts) if begin <= pair.at), "")
         pair.name = pair.name if not word or pair.name.lower().startswith(word) else f"{word}_{pair.name}"
     return len(parts) > 1
+
+
+def in_one_part(body: str, given: list[Pair]) -> None:
+    """`train Loss: 0.9 Acc: 0.5`: what was measured right behind a value of a set is of this set, too."""
+    word, at = "", 0
+    for pair in given:
+        between = body[at : pair.at]
+        said = _OF_SET.match(pair.name)
+        if said is not None and f"{said[1]} " in between:
+            word = said[1]
+        elif word and pair.measured and "_" not in pair.name and not _APART.search(between):
+            pair.name = f"{word}_{pair.name}"
+        else:
+            word = ""
+        at = pair.at
 
 
 def behind_training(body: str, given: list[Pair]) -> bool:

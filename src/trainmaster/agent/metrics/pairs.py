@@ -111,12 +111,14 @@ _HEAD = re.compile(
     r"(?:^|[|\]\[>-] {0,2}| \(|\bon |\b(?:epoch|iter)\()(?:evaluating |epoch |(?:I )?finished )?"
     r"(test(?:ing)?|val(?:id(?:at(?:e|ion|ing))?)?|eval(?:uat(?:e|ion|ing))?|dev|(?<=evaluating )train|saving dict)"
     r"(?: (?:set|on|net|results?|metrics?|data|loop|steps)\b[^|:\[]{0,40})?"
-    r"(?: {0,2}[:\[\]|]|\)[:,]|\) {0,2}\[|(?= (?:epoch|step|iter|num_|for global step)|_episode=))",
+    r"(?: {0,2}[:\[\]|]|\)[:,]|\) {0,2}\[|(?: {1,4}-{1,2}|\)) {1,2}(?=[A-Za-z][\w/]{0,40} {0,2}[:=])"
+    r"|(?= (?:epoch|step|iter|num_|for global step)|_episode=))",
     re.IGNORECASE,
 )
 _HEADS = {
     "saving dict": "eval", "testing": "test", "validate": "val", "validating": "val", "evaluate": "eval", "evaluating": "eval",
 }  # fmt: skip
+_PHASE = re.compile(r"\b(?:phase|split|stage|subset)[:=] {0,2}(val(?:id(?:ation)?)?|test|eval|dev)(?:[,;| ]|$)", re.IGNORECASE)
 _COMPARED = ("cur metric,", "current metric,")  # PaddleOCR: with the best one, and the training names an `acc` of its own
 _QUALIFIED = re.compile(r"(?:test|val|eval|dev)", re.IGNORECASE)
 _OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:\(?(?:of|on|for|over) [^:=]{1,100}|\d{1,12})[:=] {0,2}")
@@ -208,7 +210,7 @@ def before_cells(text: str) -> Optional[tuple[str, list[Pair]]]:
 
 def head(text: str) -> str:
     """`test`, `val` or another word that a line begins with and that belongs to all its values; "" if there is none."""
-    match = _HEAD.search(text, 0, _HEAD_MAX)
+    match = _HEAD.search(text, 0, _HEAD_MAX) or _PHASE.search(text, 0, _HEAD_MAX)
     if match is None:
         return "eval" if text.startswith(_COMPARED) else ""
     word = match[1].lower()

@@ -323,6 +323,7 @@ class Parser:
         given = list(pairs(body))
         if _METERS.match(body) or body.startswith(_MEANS_BEFORE):
             _take_means(body, given)
+        objects.in_one_part(body, given)
         parted = objects.in_parts(body, given) or objects.behind_training(body, given)
         said = counters(body)
         valued = any(pair.measured for pair in given)
