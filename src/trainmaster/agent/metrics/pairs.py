@@ -73,11 +73,12 @@ _SEPARATED = (*_SEPARATORS, "[")
 _AFTER_UNIT = re.compile(r" \([^()]{1,20}\)$")
 _AFTER_RANGE = re.compile(r"(?<=\w) \[\d{1,12}-\d{1,12}\]$")  # avg. loss [401-500]: over which steps
 _CALL = re.compile(r"(?<![\w(])[A-Za-z]\w{0,20}\([\w(),]{0,20}\)$")  # D(x)
-_BEFORE_NAME = re.compile(r".*(?:[,;|()\[\]{}<>•→─━═█:=]|[.!?%] (?<![Aa]vg. )|  | - |--)", re.DOTALL)
+_STOP = r" (?<![Aa]vg. )(?<![Vv]al. )(?<![Vv]alid. )"  # behind the end of a sentence, and no abbreviation
+_BEFORE_NAME = re.compile(rf".*(?:[,;|()\[\]{{}}<>•→─━═█:=]|[.!?%]{_STOP}|  | - |--)", re.DOTALL)
 _SENTENCE = words("with and is was are has have had achieved reached got done finished complete completed after the a an")
 _JOINED = words(
-    "train training val valid validation eval evaluation test testing dev average avg avg. ave mean learning grad gradient"
-    " running moving final ema"
+    "train training val val. valid valid. validation eval evaluation test testing dev average avg avg. ave mean learning grad"
+    " gradient running moving final ema"
 )
 _OF_ANOTHER = words(
     "best previous prev last max min maximum minimum target old initial baseline lowest highest worst expected"
@@ -88,7 +89,7 @@ _BECOMES = re.compile(rf"(?: {{0,2}}(?:-{{1,2}}>|=>|→) {{0,2}}({NUMBER})(?![\w
 _UNIT = re.compile(  # a duration or a size is no metric
     r" ?(?:ms|us|ns|s|secs?|seconds?|mins?|minutes?|hours?|hrs?|days?|bytes|[kKMGTP](?:i?[Bb])?)(?![\w/])"
 )
-_BEFORE_CELL = re.compile(r".*(?:[,;|]|: |[.!?] (?<![Aa]vg. )|  | - )", re.DOTALL)
+_BEFORE_CELL = re.compile(rf".*(?:[,;|]|: |[.!?]{_STOP}|  | - )", re.DOTALL)
 _BEFORE_CLAUSE = re.compile(r".*[|:;,.!?](?= )", re.DOTALL)  # End of training | test loss  5.20
 _AFTER_CELL = (",", ";", "|", "  ", " - ", " |")
 _PERCENT_OF = re.compile(r"% ([A-Za-z]{1,20})(?= {0,8}(?:[|,;]|$))")
@@ -102,7 +103,7 @@ _WORDS_MAX = 6  # of a name
 _GAP_MAX = 80  # characters before a value in which its name is looked for
 _UNIT_MAX = 12  # characters after a number that may say that it is no count
 _HEAD_MAX = 100  # characters at the beginning of a line
-_FAR_MAX, _HEADS_MAX = 400, 8  # likewise, of a line with several parts
+_FAR_MAX = 400  # likewise, of a line with several parts
 _VALUES_MAX, _COUNTERS_MAX = 64, 16  # of a line
 _NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
@@ -115,6 +116,7 @@ _HEAD = re.compile(
     r"|(?= (?:epoch|step|iter|num_|for global step)|_episode=))",
     re.IGNORECASE,
 )
+_BEHIND = re.compile(r"(?<=[\s,;])(val(?:id(?:ation)?)?|test|eval|dev)(?:: {0,2}|\()(?=[A-Za-z])", re.IGNORECASE)
 _HEADS = {
     "saving dict": "eval", "testing": "test", "validate": "val", "validating": "val", "evaluate": "eval", "evaluating": "eval",
 }  # fmt: skip
@@ -219,8 +221,8 @@ def head(text: str) -> str:
 
 def heads(text: str) -> list[tuple[int, str]]:
     """All such words of a line, and where they begin."""
-    found = islice(_HEAD.finditer(text, 0, _FAR_MAX), _HEADS_MAX)
-    return [(match.start(1), _HEADS.get(match[1].lower(), match[1].lower())) for match in found]
+    matches = (match for one in (_BEHIND, _HEAD) for match in one.finditer(text, 0, _FAR_MAX))
+    return [(at, _HEADS.get(word, word)) for at, word in sorted((match.start(1), match[1].lower()) for match in matches)]
 
 
 def under(word: str, name: str) -> str:
