@@ -57,7 +57,6 @@ _ROUND = re.compile(
     r":? {1,2}(?=\d{1,9} [a-z]{1,20}, |[A-Za-z\"'%][^:=]{0,80}[:=])"
     r"|(\d{1,12}): {1,2}(?:\[[\dmsh:]{1,20} / [\dmsh:]{1,20}\], {1,2})?(?=[A-Za-z][^:=]{0,80}[:=])"  # how long it took
 )
-_BEFORE_CELLS = re.compile(r"(\d{1,12}) {1,2}\| {1,2}(?=[A-Za-z])")  # llama2.c: `10 | loss 3.78 | lr 5.0e-04`
 _HEADING = re.compile(  # [ROUND 3], ****** Running generation 0 ******
     r"[\W_]{0,40}(?:running |starting )?(?:round|generation|episode)[ :#]{1,3}\d{1,12}(?: ?(?:/|of) ?\d{1,12})?[\W_]{0,40}\Z",
     re.IGNORECASE,
@@ -86,6 +85,7 @@ _OF_ANOTHER = words(
 _BEFORE_SPACED = _JOINED | _OF_ANOTHER
 _NO_WORD = _SENTENCE | words("none null n/a")  # of a name: the latter stand in the place of a value
 _BECOMES = re.compile(rf"(?: {{0,2}}(?:-{{1,2}}>|=>|→) {{0,2}}({NUMBER})(?![\w.]))+")  # loss 0.5 -> 0.4: before and now
+_ARROWS = tuple(f"{blanks}{arrow}" for blanks in ("", " ", "  ") for arrow in ("->", "-->", "=>", "→"))
 _UNIT = re.compile(  # a duration or a size is no metric
     r" ?(?:ms|us|ns|s|secs?|seconds?|mins?|minutes?|hours?|hrs?|days?|bytes|[kKMGTP](?:i?[Bb])?)(?![\w/])"
 )
@@ -147,6 +147,7 @@ class Pair:
         self.name, self.value, self.spaced = name, value, spaced
         self.at = at  # where its number begins
         self.whole = self.stands_alone = self.measured = False
+        self.gap = ""  # the text that ends with a spaced name
         # `stands_alone`: written as a measured value is, and not part of a formula
 
 
@@ -197,19 +198,6 @@ def round_number(text: str) -> Optional[tuple[list[Counter], str]]:
     return [*said, Counter("batch", match[3], match[4])] if match[3] else said, text[match.end() :]
 
 
-def before_cells(text: str) -> Optional[tuple[str, list[Pair]]]:
-    """The number that a line of cells begins with, and the values in them: `10 | loss 3.78 | lr 5.0e-04 | 31.62ms`.
-
-    The first cell has one, which a summary of a model has not: `0 | loss | CrossEntropyLoss | 0`.
-    """
-    match = _BEFORE_CELLS.match(text)
-    rest = "" if match is None else text[match.end() :]
-    given = list(pairs(rest))
-    if match is None or not given or "|" in rest[: given[0].at] or not any(pair.measured for pair in given):
-        return None
-    return None if any(one.alone for one in counters(rest[:_HEAD_MAX])) else (match[1], given)
-
-
 def head(text: str) -> str:
     """`test`, `val` or another word that a line begins with and that belongs to all its values; "" if there is none."""
     match = _HEAD.search(text, 0, _HEAD_MAX) or _PHASE.search(text, 0, _HEAD_MAX)
@@ -239,7 +227,7 @@ def named(word: str, given: list[Pair]) -> dict[str, float]:
     """The values of a line by name. `word`: see `head`.
 
     Of a name that comes twice, as in `Train Loss: 0.3 Acc: 0.8 | Test Loss: 0.4 Acc: 0.7`, each is under the word of the value
-    before it: `Train_Acc`, `Test_Acc`.
+    before it: `Train_Acc`, `Test_Acc`; or under the word before the name: `kd loss 0.3 ce loss 0.4`.
     """
     times = Multiset(pair.name for pair in given)
     values: dict[str, float] = {}
@@ -249,6 +237,8 @@ def named(word: str, given: list[Pair]) -> dict[str, float]:
         name = pair.name
         if rest and first.lower() in _JOINED:
             last = first
+        elif times[name] > 1 and (word_before := _word_before(pair.gap, name)):
+            name = f"{word_before}_{name}"
         elif last and times[name] > 1:
             name = f"{last}_{name}"
         values.setdefault(under(word, name), pair.value)
@@ -261,7 +251,7 @@ def pairs(text: str) -> Iterator[Pair]:
     of_name, of_end = _of(text)
     for match in islice(_VALUE.finditer(text), _VALUES_MAX):
         start, end = match.span()
-        becomes = _BECOMES.match(text, end)
+        becomes = _BECOMES.match(text, end) if text.startswith(_ARROWS, end) else None
         digits, end = (match[1], end) if becomes is None else (becomes[1], becomes.end())
         text_before = text[max(before, start - _GAP_MAX) : start]
         gap, spaced = _separated(text_before.removesuffix("(") if text.startswith(",)", end) else text_before)  # lr:(0.1,)
@@ -278,6 +268,8 @@ def pairs(text: str) -> Iterator[Pair]:
         name = cell or _name(gap, spaced) or _after(text, end, gap)
         known = bool(name) and measured(name)
         unit = _UNIT.match(text, end) if after[:2].strip(" ").isalpha() else None
+        if known and unit is not None and len(unit[0].strip(" ")) < len(unit[0]) == 2:
+            unit = None  # what is measured has no size: D loss: 0.9 G loss: 0.1
         before = end if unit is None else unit.end()
         if start == of_end and not known:
             name, known = of_name, True
@@ -296,9 +288,16 @@ def pairs(text: str) -> Iterator[Pair]:
         rest = after.strip()
         pair = Pair(name, value, spaced, start)
         pair.measured, pair.whole = known, _is_whole(gap)
+        pair.gap = gap if spaced else ""
         shown = exact or "," in match[1] or bool(match[2]) or rest.startswith("%")
         pair.stands_alone = shown and not rest.startswith(_OPERATORS)
         yield pair
+
+
+def _word_before(gap: str, name: str) -> str:
+    """`kd` in `kd loss `."""
+    before = gap.rstrip(" ").removesuffix(name).rstrip(" ").rpartition(" ")[2]
+    return before if before.isidentifier() and f"{before} {name}" in gap else ""
 
 
 def _is_whole(gap: str) -> bool:
