@@ -42,6 +42,27 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("step 4 | Train: 0.75 | Val: 0.5", (4, {"Train": 0.75, "Val": 0.5})),
         ("step 4 loss 0.75 (val: 0.5)", (4, {"loss": 0.75, "val": 0.5})),
         ("step 4 | lr: 0.125 | val | loss: 0.5", (4, {"val_lr": 0.125, "val_loss": 0.5})),
+        ("train Loss: 0.75 Acc: 0.5", (None, {"train_Loss": 0.75, "train_Acc": 0.5})),  # both sets had one accuracy
+        ("step 4 val loss 0.75 acc 50% lr 0.125", (4, {"val_loss": 0.75, "val_acc": 50.0, "lr": 0.125})),
+        ("step 4 train loss 0.75, acc 0.5", (4, {"train_loss": 0.75, "acc": 0.5})),  # of which set is not said
+        ("step 4 train_loss 0.75 acc 0.5", (4, {"train_loss": 0.75, "acc": 0.5})),
+        ("Val   - loss: 0.75, acc: 0.5", (None, {"val_loss": 0.75, "val_acc": 0.5})),
+        ("Epoch 4 - validation - loss=0.75", (4, {"validation_loss": 0.75})),
+        ("Epoch 4 (eval) loss=0.75", (4, {"eval_loss": 0.75})),
+        ("Epoch 4, phase: val, loss: 0.75", (4, {"val_loss": 0.75})),
+        ('{"step": 4, "split": "val", "loss": 0.75}', (4, {"val_loss": 0.75})),
+        ('{"step": 4, "phase": "train", "loss": 0.75}', (4, {"loss": 0.75})),
+        ("step 4 | Train Loss: 0.75 | Val. Loss: 0.5 |  Valid. Acc: 50%",
+         (4, {"Train_Loss": 0.75, "Val_Loss": 0.5, "Valid_Acc": 50.0})),
+        ("step 4 val. loss 0.5", (4, {"val_loss": 0.5})),
+        ("step 4 Train: loss 0.75 Val: loss 0.25, acc 0.125", (4, {"loss": 0.75, "val_loss": 0.25, "val_acc": 0.125})),
+        ("step 4 Train(loss=0.75) Test(loss=0.25)", (4, {"loss": 0.75, "test_loss": 0.25})),
+        ("step 4 kd loss 0.25 ce loss 0.5 loss 0.75", (4, {"kd_loss": 0.25, "ce_loss": 0.5, "loss": 0.75})),  # it was 0.25
+        ("step 4 actor loss 0.75 critic loss 0.5", (4, {"actor_loss": 0.75, "critic_loss": 0.5})),
+        ("step 4 cls loss 0.75", (4, {"loss": 0.75})),
+        ("step 4 D loss: 0.75 G loss: 0.5", (4, {"D_loss": 0.75, "G_loss": 0.5})),  # 0.75 was a size
+        ("step 4 acc 0.5 P 0.75 loss 0.25 M", (4, {"acc": 0.5, "P": 0.75, "loss": 0.25})),
+        ("step 4 mem 3.2 G acc 0.5 wait 0.25 s", (4, {"acc": 0.5})),
         ("step 6", (6, {})),
         ("epoch 3 iter 19: train loss 2.25. lr 6.0e-04", (19, {"train_loss": 2.25, "lr": 6e-4})),
         ("step 6 ended well. acc 0.5.", (6, {"acc": 0.5})),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from trainmaster.agent.metrics.pairs import Counter, heads, under
+from trainmaster.agent.metrics.pairs import Counter, counters, heads, pairs, under
 from trainmaster.agent.metrics.vocabulary import NUMBER, RANKS, STEP, measured, number, words
 from trainmaster.agent.transport.point_values import is_step, is_value
 
@@ -28,6 +28,13 @@ _COUNT = re.compile(r"['\"]([\w/]{1,80})['\"] {0,2}: {0,2}['\"](\d{1,15})/(\d{1,
 _FRACTION = re.compile(r"['\"]epoch['\"]: (?:['\"]\d|\d{1,9}\.)")  # Transformers 5 writes '0.5', then '1'
 _KEYS = re.compile(r"['\"] {0,2}: {0,2}")
 _TEXTS = re.compile(rf"['\"] {{0,2}}: {{0,2}}(['\"])(?!{NUMBER}\1)")
+_SET_KEYS = ("split", "phase", "stage", "subset", "mode")  # which set of the data an object is about
+_FIRST_MAX = 100  # characters
+_SETS_BESIDE = words("val valid validation test eval evaluation dev")  # beside the training
+_OF_SET = re.compile(r"(train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev)_", re.IGNORECASE)
+_BEFORE_CELLS = re.compile(r"(\d{1,12}) {1,2}\| {1,2}(?=[A-Za-z])")  # llama2.c: `10 | loss 3.78 | lr 5.0e-04`
+_BESIDE = re.compile(r"[Vv]al|VAL|[Tt]est|TEST|[Dd]ev|DEV")  # fast
+_APART = re.compile(r"[|,;/(){}\[\]]| - |--")
 _PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val|test|eval|dev): {0,2}\()", re.IGNORECASE)
 
 
@@ -61,6 +68,9 @@ def of_json(line: bytes) -> Optional[Object]:
         flat = {name: number(value) if isinstance(value, str) else value for name, value in flat.items()}
     values = {name: float(value) for name, value in flat.items() if name.lower() not in _RECORD and is_value(value)}
     made = of_numbers(values, all_numbers=len(values) == len(found))
+    word = next((found[key].lower() for key in _SET_KEYS if isinstance(found.get(key), str)), "")
+    if word in _SETS_BESIDE:
+        made.values = {under(word, name) if measured(name) else name: value for name, value in made.values.items()}
     made.counters = _counters(line.decode(errors="replace"))
     results = found.get("results")  # StyleGAN: {"results": {"fid50k_full": 9.5}, "metric": "fid50k_full"}
     made.sure = made.sure or (isinstance(results, dict) and any(measured(name) for name in results if name in values))
@@ -124,15 +134,45 @@ def in_parts(body: str, given: list[Pair]) -> bool:
     return len(parts) > 1
 
 
+def before_cells(text: str) -> Optional[tuple[str, list[Pair]]]:
+    """The number that a line of cells begins with, and the values in them: `10 | loss 3.78 | lr 5.0e-04 | 31.62ms`.
+
+    The first cell has one, which a summary of a model has not: `0 | loss | CrossEntropyLoss | 0`.
+    """
+    match = _BEFORE_CELLS.match(text)
+    rest = "" if match is None else text[match.end() :]
+    given = list(pairs(rest))
+    if match is None or not given or "|" in rest[: given[0].at] or not any(pair.measured for pair in given):
+        return None
+    return None if any(one.alone for one in counters(rest[:_FIRST_MAX])) else (match[1], given)
+
+
+def in_one_part(body: str, given: list[Pair]) -> None:
+    """`train Loss: 0.9 Acc: 0.5`: what was measured right behind a value of a set is of this set, too."""
+    word, at = "", 0
+    for pair in given if len(given) > 1 else ():
+        said, between = _OF_SET.match(pair.name), ""
+        if said is not None or word:
+            between = body[at : pair.at]
+        if said is not None and f"{said[1]} " in between:
+            word = said[1]
+        elif word and pair.measured and "_" not in pair.name and not _APART.search(between):
+            pair.name = f"{word}_{pair.name}"
+        else:
+            word = ""
+        at = pair.at
+
+
 def behind_training(body: str, given: list[Pair]) -> bool:
     """`loss 0.9 | val: loss 0.8`: a word behind a value of the training names only what follows it.
 
     Returns whether the line is such a one.
     """
-    words = heads(body) if given else []
+    words = heads(body) if len(given) > 1 and _BESIDE.search(body, given[0].at) else []
     first = words[0][0] if words else 0
     before = [pair for pair in given if pair.at < first]
-    if body[:first].endswith("on ") or not any(pair.measured or pair.name.lower().startswith("train") for pair in before):
+    of_training = any(pair.measured or pair.name.lower().startswith("train") for pair in before)
+    if not of_training or body[:first].endswith("on "):
         return False
     for pair in given[len(before) :]:
         pair.name = under([word for at, word in words if at < pair.at][-1], pair.name)

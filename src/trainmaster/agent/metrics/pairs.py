@@ -57,7 +57,6 @@ _ROUND = re.compile(
     r":? {1,2}(?=\d{1,9} [a-z]{1,20}, |[A-Za-z\"'%][^:=]{0,80}[:=])"
     r"|(\d{1,12}): {1,2}(?:\[[\dmsh:]{1,20} / [\dmsh:]{1,20}\], {1,2})?(?=[A-Za-z][^:=]{0,80}[:=])"  # how long it took
 )
-_BEFORE_CELLS = re.compile(r"(\d{1,12}) {1,2}\| {1,2}(?=[A-Za-z])")  # llama2.c: `10 | loss 3.78 | lr 5.0e-04`
 _HEADING = re.compile(  # [ROUND 3], ****** Running generation 0 ******
     r"[\W_]{0,40}(?:running |starting )?(?:round|generation|episode)[ :#]{1,3}\d{1,12}(?: ?(?:/|of) ?\d{1,12})?[\W_]{0,40}\Z",
     re.IGNORECASE,
@@ -73,11 +72,12 @@ _SEPARATED = (*_SEPARATORS, "[")
 _AFTER_UNIT = re.compile(r" \([^()]{1,20}\)$")
 _AFTER_RANGE = re.compile(r"(?<=\w) \[\d{1,12}-\d{1,12}\]$")  # avg. loss [401-500]: over which steps
 _CALL = re.compile(r"(?<![\w(])[A-Za-z]\w{0,20}\([\w(),]{0,20}\)$")  # D(x)
-_BEFORE_NAME = re.compile(r".*(?:[,;|()\[\]{}<>•→─━═█:=]|[.!?%] (?<![Aa]vg. )|  | - |--)", re.DOTALL)
+_STOP = r" (?<![Aa]vg. )(?<![Vv]al. )(?<![Vv]alid. )"  # behind the end of a sentence, and no abbreviation
+_BEFORE_NAME = re.compile(rf".*(?:[,;|()\[\]{{}}<>•→─━═█:=]|[.!?%]{_STOP}|  | - |--)", re.DOTALL)
 _SENTENCE = words("with and is was are has have had achieved reached got done finished complete completed after the a an")
 _JOINED = words(
-    "train training val valid validation eval evaluation test testing dev average avg avg. ave mean learning grad gradient"
-    " running moving final ema"
+    "train training val val. valid valid. validation eval evaluation test testing dev average avg avg. ave mean learning grad"
+    " gradient running moving final ema"
 )
 _OF_ANOTHER = words(
     "best previous prev last max min maximum minimum target old initial baseline lowest highest worst expected"
@@ -85,10 +85,11 @@ _OF_ANOTHER = words(
 _BEFORE_SPACED = _JOINED | _OF_ANOTHER
 _NO_WORD = _SENTENCE | words("none null n/a")  # of a name: the latter stand in the place of a value
 _BECOMES = re.compile(rf"(?: {{0,2}}(?:-{{1,2}}>|=>|→) {{0,2}}({NUMBER})(?![\w.]))+")  # loss 0.5 -> 0.4: before and now
+_ARROWS = tuple(f"{blanks}{arrow}" for blanks in ("", " ", "  ") for arrow in ("->", "-->", "=>", "→"))
 _UNIT = re.compile(  # a duration or a size is no metric
     r" ?(?:ms|us|ns|s|secs?|seconds?|mins?|minutes?|hours?|hrs?|days?|bytes|[kKMGTP](?:i?[Bb])?)(?![\w/])"
 )
-_BEFORE_CELL = re.compile(r".*(?:[,;|]|: |[.!?] (?<![Aa]vg. )|  | - )", re.DOTALL)
+_BEFORE_CELL = re.compile(rf".*(?:[,;|]|: |[.!?]{_STOP}|  | - )", re.DOTALL)
 _BEFORE_CLAUSE = re.compile(r".*[|:;,.!?](?= )", re.DOTALL)  # End of training | test loss  5.20
 _AFTER_CELL = (",", ";", "|", "  ", " - ", " |")
 _PERCENT_OF = re.compile(r"% ([A-Za-z]{1,20})(?= {0,8}(?:[|,;]|$))")
@@ -102,7 +103,7 @@ _WORDS_MAX = 6  # of a name
 _GAP_MAX = 80  # characters before a value in which its name is looked for
 _UNIT_MAX = 12  # characters after a number that may say that it is no count
 _HEAD_MAX = 100  # characters at the beginning of a line
-_FAR_MAX, _HEADS_MAX = 400, 8  # likewise, of a line with several parts
+_FAR_MAX = 400  # likewise, of a line with several parts
 _VALUES_MAX, _COUNTERS_MAX = 64, 16  # of a line
 _NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
@@ -111,12 +112,15 @@ _HEAD = re.compile(
     r"(?:^|[|\]\[>-] {0,2}| \(|\bon |\b(?:epoch|iter)\()(?:evaluating |epoch |(?:I )?finished )?"
     r"(test(?:ing)?|val(?:id(?:at(?:e|ion|ing))?)?|eval(?:uat(?:e|ion|ing))?|dev|(?<=evaluating )train|saving dict)"
     r"(?: (?:set|on|net|results?|metrics?|data|loop|steps)\b[^|:\[]{0,40})?"
-    r"(?: {0,2}[:\[\]|]|\)[:,]|\) {0,2}\[|(?= (?:epoch|step|iter|num_|for global step)|_episode=))",
+    r"(?: {0,2}[:\[\]|]|\)[:,]|\) {0,2}\[|(?: {1,4}-{1,2}|\)) {1,2}(?=[A-Za-z][\w/]{0,40} {0,2}[:=])"
+    r"|(?= (?:epoch|step|iter|num_|for global step)|_episode=))",
     re.IGNORECASE,
 )
+_BEHIND = re.compile(r"(?<=[\s,;])(val(?:id(?:ation)?)?|test|eval|dev)(?:: {0,2}|\()(?=[A-Za-z])", re.IGNORECASE)
 _HEADS = {
     "saving dict": "eval", "testing": "test", "validate": "val", "validating": "val", "evaluate": "eval", "evaluating": "eval",
 }  # fmt: skip
+_PHASE = re.compile(r"\b(?:phase|split|stage|subset)[:=] {0,2}(val(?:id(?:ation)?)?|test|eval|dev)(?:[,;| ]|$)", re.IGNORECASE)
 _COMPARED = ("cur metric,", "current metric,")  # PaddleOCR: with the best one, and the training names an `acc` of its own
 _QUALIFIED = re.compile(r"(?:test|val|eval|dev)", re.IGNORECASE)
 _OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:\(?(?:of|on|for|over) [^:=]{1,100}|\d{1,12})[:=] {0,2}")
@@ -143,6 +147,7 @@ class Pair:
         self.name, self.value, self.spaced = name, value, spaced
         self.at = at  # where its number begins
         self.whole = self.stands_alone = self.measured = False
+        self.gap = ""  # the text that ends with a spaced name
         # `stands_alone`: written as a measured value is, and not part of a formula
 
 
@@ -193,22 +198,9 @@ def round_number(text: str) -> Optional[tuple[list[Counter], str]]:
     return [*said, Counter("batch", match[3], match[4])] if match[3] else said, text[match.end() :]
 
 
-def before_cells(text: str) -> Optional[tuple[str, list[Pair]]]:
-    """The number that a line of cells begins with, and the values in them: `10 | loss 3.78 | lr 5.0e-04 | 31.62ms`.
-
-    The first cell has one, which a summary of a model has not: `0 | loss | CrossEntropyLoss | 0`.
-    """
-    match = _BEFORE_CELLS.match(text)
-    rest = "" if match is None else text[match.end() :]
-    given = list(pairs(rest))
-    if match is None or not given or "|" in rest[: given[0].at] or not any(pair.measured for pair in given):
-        return None
-    return None if any(one.alone for one in counters(rest[:_HEAD_MAX])) else (match[1], given)
-
-
 def head(text: str) -> str:
     """`test`, `val` or another word that a line begins with and that belongs to all its values; "" if there is none."""
-    match = _HEAD.search(text, 0, _HEAD_MAX)
+    match = _HEAD.search(text, 0, _HEAD_MAX) or _PHASE.search(text, 0, _HEAD_MAX)
     if match is None:
         return "eval" if text.startswith(_COMPARED) else ""
     word = match[1].lower()
@@ -217,8 +209,8 @@ def head(text: str) -> str:
 
 def heads(text: str) -> list[tuple[int, str]]:
     """All such words of a line, and where they begin."""
-    found = islice(_HEAD.finditer(text, 0, _FAR_MAX), _HEADS_MAX)
-    return [(match.start(1), _HEADS.get(match[1].lower(), match[1].lower())) for match in found]
+    matches = (match for one in (_BEHIND, _HEAD) for match in one.finditer(text, 0, _FAR_MAX))
+    return [(at, _HEADS.get(word, word)) for at, word in sorted((match.start(1), match[1].lower()) for match in matches)]
 
 
 def under(word: str, name: str) -> str:
@@ -235,7 +227,7 @@ def named(word: str, given: list[Pair]) -> dict[str, float]:
     """The values of a line by name. `word`: see `head`.
 
     Of a name that comes twice, as in `Train Loss: 0.3 Acc: 0.8 | Test Loss: 0.4 Acc: 0.7`, each is under the word of the value
-    before it: `Train_Acc`, `Test_Acc`.
+    before it: `Train_Acc`, `Test_Acc`; or under the word before the name: `kd loss 0.3 ce loss 0.4`.
     """
     times = Multiset(pair.name for pair in given)
     values: dict[str, float] = {}
@@ -245,6 +237,8 @@ def named(word: str, given: list[Pair]) -> dict[str, float]:
         name = pair.name
         if rest and first.lower() in _JOINED:
             last = first
+        elif times[name] > 1 and (word_before := _word_before(pair.gap, name)):
+            name = f"{word_before}_{name}"
         elif last and times[name] > 1:
             name = f"{last}_{name}"
         values.setdefault(under(word, name), pair.value)
@@ -257,7 +251,7 @@ def pairs(text: str) -> Iterator[Pair]:
     of_name, of_end = _of(text)
     for match in islice(_VALUE.finditer(text), _VALUES_MAX):
         start, end = match.span()
-        becomes = _BECOMES.match(text, end)
+        becomes = _BECOMES.match(text, end) if text.startswith(_ARROWS, end) else None
         digits, end = (match[1], end) if becomes is None else (becomes[1], becomes.end())
         text_before = text[max(before, start - _GAP_MAX) : start]
         gap, spaced = _separated(text_before.removesuffix("(") if text.startswith(",)", end) else text_before)  # lr:(0.1,)
@@ -274,6 +268,8 @@ def pairs(text: str) -> Iterator[Pair]:
         name = cell or _name(gap, spaced) or _after(text, end, gap)
         known = bool(name) and measured(name)
         unit = _UNIT.match(text, end) if after[:2].strip(" ").isalpha() else None
+        if known and unit is not None and len(unit[0].strip(" ")) < len(unit[0]) == 2:
+            unit = None  # what is measured has no size: D loss: 0.9 G loss: 0.1
         before = end if unit is None else unit.end()
         if start == of_end and not known:
             name, known = of_name, True
@@ -292,9 +288,16 @@ def pairs(text: str) -> Iterator[Pair]:
         rest = after.strip()
         pair = Pair(name, value, spaced, start)
         pair.measured, pair.whole = known, _is_whole(gap)
+        pair.gap = gap if spaced else ""
         shown = exact or "," in match[1] or bool(match[2]) or rest.startswith("%")
         pair.stands_alone = shown and not rest.startswith(_OPERATORS)
         yield pair
+
+
+def _word_before(gap: str, name: str) -> str:
+    """`kd` in `kd loss `."""
+    before = gap.rstrip(" ").removesuffix(name).rstrip(" ").rpartition(" ")[2]
+    return before if before.isidentifier() and f"{before} {name}" in gap else ""
 
 
 def _is_whole(gap: str) -> bool:

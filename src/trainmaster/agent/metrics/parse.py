@@ -15,7 +15,7 @@ import re
 from trainmaster.agent.metrics import bars, objects
 from trainmaster.agent.metrics.counting import EpochCounts, Steps, TrainerBar
 from trainmaster.agent.metrics.line_text import LINE_MAX, cut, of_checkpoints, plain, without_prefix
-from trainmaster.agent.metrics.pairs import Counter, Pair, before_cells, counters, head, pairs, round_number, under_all
+from trainmaster.agent.metrics.pairs import Counter, Pair, counters, head, pairs, round_number, under_all
 from trainmaster.agent.metrics.pairs import named as named_values
 from trainmaster.agent.metrics.tables import Columns, Headings, Rows
 from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, NUMBER, RANKS, coco, is_rate, number
@@ -295,7 +295,7 @@ class Parser:
 
     def _round(self, body: str) -> Found:
         """Lines that begin with the number of a round: `[12]  train-auc:0.9`, `100:  learn: 0.25`, `[1,  2000] loss: 2.1`."""
-        found, cells = round_number(body), before_cells(body)
+        found, cells = round_number(body), objects.before_cells(body)
         if found is None or cells is not None:
             return None if cells is None else self._cells(*cells)
         said, rest = found
@@ -312,7 +312,7 @@ class Parser:
         return self._steps.choose(said, True, "")[1], {f"{under_it}{pair.name}": pair.value for pair in reversed(given)}
 
     def _cells(self, number_: str, given: list[Pair]) -> Found:
-        """A line of cells that begins with a number: see `pairs.before_cells`."""
+        """A line of cells that begins with a number: see `objects.before_cells`."""
         self.rule = "round number"
         return self._steps.choose(self._steps.bare(number_), True, "")[1], named_values("", given)
 
@@ -323,6 +323,7 @@ class Parser:
         given = list(pairs(body))
         if _METERS.match(body) or body.startswith(_MEANS_BEFORE):
             _take_means(body, given)
+        objects.in_one_part(body, given)
         parted = objects.in_parts(body, given) or objects.behind_training(body, given)
         said = counters(body)
         valued = any(pair.measured for pair in given)
