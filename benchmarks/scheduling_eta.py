@@ -9,8 +9,8 @@ and `philly/philly.csv.gz`. `-n` is the number of jobs of SDSC-SP2, from its beg
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from operator import mul
+from pathlib import Path
 from random import Random
 from statistics import NormalDist, fmean
 
@@ -50,10 +50,11 @@ def expected_inside(told: Sequence[Told], size: int) -> float:
 
     The variance of a block's share, by the correlation of the outcomes of jobs up to a block apart (at most `APART`).
     """
-    hits = [one.held - fmean(one.held for one in told) for one in told]
+    mean = fmean(one.held for one in told)
+    hits = [one.held - mean for one in told]
     variance, lags = fmean(one * one for one in hits), range(1, min(size, APART, len(hits) - 1))
-    together = sum((1.0 - lag / size) * fmean(map(mul, hits, hits[lag:])) for lag in lags)
-    spread = NormalDist(fmean(one.held for one in told), ((variance + 2.0 * together) / size) ** 0.5)
+    together = max(0.0, sum((1.0 - lag / size) * fmean(map(mul, hits, hits[lag:])) for lag in lags))  # of few, chance is below 0
+    spread = NormalDist(mean, ((variance + 2.0 * together) / size) ** 0.5)
     return spread.cdf(MOST) - spread.cdf(LEAST)
 
 
