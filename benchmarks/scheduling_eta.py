@@ -53,7 +53,7 @@ def expected_inside(told: Sequence[Told], size: int) -> float:
     mean = fmean(one.held for one in told)
     hits = [one.held - mean for one in told]
     variance, lags = fmean(one * one for one in hits), range(1, min(size, APART, len(hits) - 1))
-    together = max(0.0, sum((1.0 - lag / size) * fmean(map(mul, hits, hits[lag:])) for lag in lags))  # of few, chance is below 0
+    together = max(0.0, sum((1.0 - lag / size) * fmean(map(mul, hits, hits[lag:])) for lag in lags))
     spread = NormalDist(mean, ((variance + 2.0 * together) / size) ** 0.5)
     return spread.cdf(MOST) - spread.cdf(LEAST)
 
