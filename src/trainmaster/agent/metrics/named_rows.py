@@ -60,7 +60,7 @@ class NamedRows:
 
     def _header(self, name: str, given: list[str], edged: bool) -> bool:
         parts = edged and _PARTS.issuperset(map(str.lower, given))
-        models = not name and all(map(NAME.match, given)) and sum(map(measured, given)) > 1
+        models = not name and all(map(_is_column, given)) and sum(map(measured, given)) > 1
         if parts or models:
             self._columns, self._measured, self._of_models = given, False, not parts
         return parts or models
@@ -80,6 +80,11 @@ class NamedRows:
             for column, cell in zip(self._columns, given)  # noqa: B905 - Python 3.9
             if CELL.match(cell) and measured(column)
         }
+
+
+def _is_column(cell: str) -> bool:
+    """Whether it names a column: `RMSE`, and not `test loss  5.20`."""
+    return NAME.match(cell) is not None and not any(map(CELL.match, cell.split()))
 
 
 def _value(cell: str) -> float:

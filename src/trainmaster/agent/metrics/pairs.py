@@ -89,6 +89,7 @@ _ARROWS = tuple(f"{blanks}{arrow}" for blanks in ("", " ", "  ") for arrow in ("
 _UNIT = re.compile(  # a duration or a size is no metric
     r" ?(?:ms|us|ns|s|secs?|seconds?|mins?|minutes?|hours?|hrs?|days?|bytes|[kKMGTP](?:i?[Bb])?)(?![\w/])"
 )
+_SIZES = (" G", " M", " K", " k", " T", " P")
 _BEFORE_CELL = re.compile(rf".*(?:[,;|]|: |[.!?]{_STOP}|  | - )", re.DOTALL)
 _BEFORE_CLAUSE = re.compile(r".*[|:;,.!?](?= )", re.DOTALL)  # End of training | test loss  5.20
 _AFTER_CELL = (",", ";", "|", "  ", " - ", " |")
@@ -268,7 +269,7 @@ def pairs(text: str) -> Iterator[Pair]:
         name = cell or _name(gap, spaced) or _after(text, end, gap)
         known = bool(name) and measured(name)
         unit = _UNIT.match(text, end) if after[:2].strip(" ").isalpha() else None
-        if known and unit is not None and len(unit[0].strip(" ")) < len(unit[0]) == 2:
+        if known and unit is not None and unit[0] in _SIZES:
             unit = None  # what is measured has no size: D loss: 0.9 G loss: 0.1
         before = end if unit is None else unit.end()
         if start == of_end and not known:
