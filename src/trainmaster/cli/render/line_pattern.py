@@ -26,7 +26,7 @@ _BETWEEN = " \t:=([|#"  # a name and its number
 _BETWEEN_MAX = 5  # a bar, and two blanks on each side
 _IN_BRACKETS = re.compile(r"\[[A-Za-z][\w/]{0,60}\]\Z", re.ASCII)  # [val] 0.5
 _BAR = re.compile(r"%\|[^|]{0,400}\| {0,3}\d{1,12}/\d{1,12} \[")  # of tqdm
-_BAR_STEP = r"\|\s*(?P<step>\d+)/\d+ \[.*?"  # where it is, then its times
+_BAR_STEP = r"\|\s*(?P<step>\d+)/\d+ \["  # where it is, then its times
 _QUOTED = re.compile(r"['\"]([A-Za-z][\w/]{0,60})['\"],?\Z", re.ASCII)  # ('average_q', 0.5)
 _OPENING = ("[", "(", "{", "=", ":", "|", "<")
 _STEPS = (
@@ -66,12 +66,14 @@ def suggested(line: str, later: Sequence[str] = (), given: str | None = None, re
     numbers = list(_numbers(text))
     step = _step(text, numbers, [list(_numbers(without_prefix(one.strip()))) for one in later])
     bar = _BAR.search(text) if step is None else None
-    values = [one for one in numbers if not one.whole and (bar is None or one.start > bar.end())][:_VALUES_MAX]
+    values = [one for one in numbers if not one.whole]
+    after = [one for one in values if bar is not None and one.start > bar.end()]
+    values = (after or values)[:_VALUES_MAX]  # else its description has them
     if not values or values[0].end - values[0].start == len(text):
         return None
     taken = set() if given is None else set(compiled(given).groupindex)
     step = None if "step" in taken else step
-    for pattern in _patterns(text, values, step, taken) if bar is None else (_of_bar(text, values, taken),):
+    for pattern in _patterns(text, values, step, taken) if bar is None else (_of_bar(text, values, not after, taken),):
         both = pattern if given is None else f"{given}|{pattern}"
         found = Parser(compiled(pattern), automatic=False).parse(line.encode())
         if found is not None and found[1] and not any(map(compiled(pattern).search, read)) and not pattern_fault(both):
@@ -87,10 +89,11 @@ def _patterns(text: str, values: list[_Number], step: _Number | None, taken: set
         yield margin + pattern if text[begin : begin + 1].isdigit() else pattern
 
 
-def _of_bar(text: str, values: list[_Number], taken: set[str]) -> str:
-    """A pattern for the values in a bar that names no step: its position may be one."""
-    step = "" if "step" in taken else _BAR_STEP
-    return step + _pattern(text, _begin(text, values[0]), values, None, taken)
+def _of_bar(text: str, values: list[_Number], described: bool, taken: set[str]) -> str:
+    """A pattern for the values in a bar that names no step: its position may be one. `described`: they stand before it."""
+    parts = [_BAR_STEP] if "step" not in taken else []
+    parts.insert(0 if described else 1, _pattern(text, _begin(text, values[0]), values, None, taken))
+    return ".*?".join(parts)
 
 
 def _numbers(text: str) -> list[_Number]:
