@@ -84,6 +84,9 @@ from trainmaster.agent.transport.point_values import sdk_point
         ('{"lr": 0.1, "layers": 12}', None),
         ('{"step": 3, "loss": ', None),
         ('{"a": {"b": 1}, "step": [1]}', None),
+        ("Train Epoch: 6 \tLoss: 2.25 (ε = 2.88, δ = 1e-05)", (6, {"Loss": 2.25, "ε": 2.88, "δ": 1e-05})),  # Opacus
+        ("epoch 3 损失: 0.25, 准确率: 0.9", (3, {"损失": 0.25, "准确率": 0.9})),
+        ("第 3 轮 loss: 0.3", None),  # 轮_loss is no name
     ],
 )
 def test_plain_lines(line: str, found: object) -> None:

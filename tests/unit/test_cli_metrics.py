@@ -213,6 +213,16 @@ def test_one_pattern_takes_the_positions_of_bars_with_other_values(tmp_path: Pat
     assert r"(?P<step>\d+)/\d+ \[.*?(?:loss=(?P<loss_2>" in capsys.readouterr().err
 
 
+def test_a_bar_between_lines_is_no_step_of_theirs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """x-transformers: a bar that is drawn every ten seconds stands before one in a hundred of its losses, which it prints itself."""
+    log = tmp_path / "train.log"
+    bars = [f"training:   0%|          | {n}/900 [00:00<?, ?it/s]training loss: 5.{n}1\nvalidation loss: 5.45" for n in (0, 1)]
+    log.write_text("\n".join([*bars, *(f"training loss: 4.{n}1" for n in range(90))]))
+    assert run(["metrics", "try", str(log)]) == 0
+    said = capsys.readouterr()
+    assert ("training_loss" in said.out, "--pattern" in said.err) == (True, False)
+
+
 def test_a_file_of_rows_is_read_as_a_job_reads_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,14 @@ def test_the_unit_of_a_time_is_not_the_name_of_the_next_number() -> None:
     assert pattern == r"took\s+\d\S*\s+ms\s+(?P<value_1>[-+.\deE]+|nan|NaN|inf|Inf)"
 
 
+def test_values_in_the_description_of_a_bar_have_its_position_as_their_step() -> None:
+    """denoising-diffusion-pytorch: `bar.set_description(f'loss: {loss:.4f}')`."""
+    pattern = suggested("loss: 0.4565:   0%|          | 1/1500 [00:00<23:24,  1.07it/s]")
+    assert pattern == r"loss:\s*(?P<loss>[-+.\deE]+|nan|NaN|inf|Inf).*?\|\s*(?P<step>\d+)/\d+ \["
+    found = Parser(compiled(pattern)).parse("loss: 0.3678:  42%|████▏     | 126/300 [01:00<01:30,  1.92it/s]".encode())
+    assert found == (126, {"loss": 0.3678})
+
+
 @pytest.mark.parametrize("prefix", ["", "2026-01-02 10:11:12 INFO "])
 def test_a_pattern_that_begins_with_a_number_reads_no_line_with_words_before_it(prefix: str) -> None:
     """Of NequIP: rows of batches, and below them those of an epoch, in which the same places have other values."""

@@ -106,7 +106,7 @@ _UNIT_MAX = 12  # characters after a number that may say that it is no count
 _HEAD_MAX = 100  # characters at the beginning of a line
 _FAR_MAX = 400  # likewise, of a line with several parts
 _VALUES_MAX, _COUNTERS_MAX = 64, 16  # of a line
-_NAME = re.compile(r"[A-Za-z][^\s\"'=]{0,120}\Z")
+_NAME = re.compile(r"(?:[A-Za-z][^\s\"'=]{0,120}|[^\W\d_][^\W_]{0,40})\Z")  # ε = 2.88: of other letters, a single word
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
 _BEST = (" at", " from", " in", " was", " is", " best", " best:")
 _HEAD = re.compile(

@@ -38,7 +38,7 @@ class Reading(NamedTuple):
 class Trial:
     """A log as it would be read from a rank. `unread`: lines with numbers that gave nothing, by their shape.
 
-    `stepless`: the first lines with values that belong to no step, and the number of the first.
+    `stepless`: the first lines with values of the same names that belong to no step, the number of the first, and the names.
     """
 
     def __init__(self, parser: Parser) -> None:
@@ -48,7 +48,7 @@ class Trial:
         self.lines = 0
         self.readings: list[Reading] = []
         self.unread: dict[str, dict[str, Any]] = {}
-        self.stepless: tuple[int, list[str]] = 0, []
+        self.stepless: tuple[int, set[str], list[str]] = 0, set(), []
         self._later: dict[str, list[str]] = {}  # of each shape, a few lines after the first
         self._read: list[str] = []  # the first lines with values
         self._bars: dict[str, str] = {}  # the name of each value in a bar, and the first bar with it
@@ -94,9 +94,10 @@ class Trial:
     def _note_stepless(self, line: int, found: tuple[int | None, dict[str, float]], text: str) -> None:
         if self._parser.rule == "progress bar" and self._bars.keys().isdisjoint(found[1]):
             self._bars.update(dict.fromkeys(found[1], text))
-        at, texts = self.stepless
-        if found[0] is None and found[1] and len(texts) <= _LATER_MAX and all(one.step is None for one in self.readings):
-            self.stepless = at or line, [*texts, text]
+        at, names, texts = self.stepless
+        alike = found[0] is None and found[1] and (not names or names == found[1].keys())
+        if alike and len(texts) <= _LATER_MAX and all(one.step is None for one in self.readings):
+            self.stepless = at or line, set(found[1]), [*texts, text]
 
     def _add(self, line: int, found: tuple[int | None, dict[str, float]]) -> None:
         at, self._waits = (line if self._waits is None else self._waits), None
@@ -120,11 +121,13 @@ class Trial:
         return suggested(unread["text"], self._later[_shape(unread["text"])], given, self._read)
 
     def suggested_step(self, given: str | None) -> str | None:
-        """A pattern that reads those without a step with one."""
-        _, texts = self.stepless
+        """A pattern that reads those without a step with one. None if it misses some: those between which a bar is drawn."""
+        _, _, texts = self.stepless
         stepped = texts and all(one.step is None for one in self.readings)
         pattern = suggested(texts[0], texts[1:], given, bars=list(self._bars.values())) if stepped else None
-        return pattern if pattern is not None and "step" in compiled(pattern).groupindex else None
+        if pattern is None or "step" not in compiled(pattern).groupindex:
+            return None
+        return pattern if all(map(compiled(pattern).search, texts)) else None
 
     def may_measure(self, unread: dict[str, Any]) -> bool:
         """Whether a line may say something that was measured. A setting is printed once, or again with the same value."""

@@ -26,7 +26,7 @@ _BETWEEN = " \t:=([|#"  # a name and its number
 _BETWEEN_MAX = 5  # a bar, and two blanks on each side
 _IN_BRACKETS = re.compile(r"\[[A-Za-z][\w/]{0,60}\]\Z", re.ASCII)  # [val] 0.5
 _BAR = re.compile(r"%\|[^|]{0,400}\| {0,3}\d{1,12}/\d{1,12} \[")  # of tqdm
-_BAR_STEP = r"\|\s*(?P<step>\d+)/\d+ \[.*?"  # where it is, then its times
+_BAR_STEP = r"\|\s*(?P<step>\d+)/\d+ \["  # where it is, then its times
 _QUOTED = re.compile(r"['\"]([A-Za-z][\w/]{0,60})['\"],?\Z", re.ASCII)  # ('average_q', 0.5)
 _OPENING = ("[", "(", "{", "=", ":", "|", "<")
 _STEPS = (
@@ -69,12 +69,17 @@ def suggested(
     numbers = list(_numbers(text))
     step = _step(text, numbers, [list(_numbers(without_prefix(one.strip()))) for one in later])
     bar = _BAR.search(text) if step is None else None
-    values = [one for one in numbers if not one.whole][:_VALUES_MAX] if bar is None else _in_bar(text)
+    inside = _in_bar(text) if bar is not None else []
+    values = inside or [one for one in numbers if not one.whole][:_VALUES_MAX]  # else its description has them
     if not values or values[0].end - values[0].start == len(text):
         return None
     taken = set() if given is None else set(compiled(given).groupindex)
     step = None if "step" in taken else step
-    for pattern in _patterns(text, values, step, taken) if bar is None else (_of_bars([text, *bars], taken),):
+    if bar is None:
+        patterns = list(_patterns(text, values, step, taken))
+    else:
+        patterns = [_of_bars([text, *bars], taken) if inside else _of_description(text, values, taken)]
+    for pattern in patterns:
         both = pattern if given is None else f"{given}|{pattern}"
         found = Parser(compiled(pattern), automatic=False).parse(line.encode())
         if found is not None and found[1] and not any(map(compiled(pattern).search, read)) and not pattern_fault(both):
@@ -99,7 +104,13 @@ def _of_bars(bars: Sequence[str], taken: set[str]) -> str:
             patterns.append(_pattern(text, _begin(text, values[0]), values, None, seen))
             seen |= {*compiled(patterns[-1]).groupindex, *(one.name for one in values)}
     either = patterns[0] if len(patterns) == 1 else f"(?:{'|'.join(patterns)})"
-    return either if "step" in taken else _BAR_STEP + either
+    return either if "step" in taken else f"{_BAR_STEP}.*?{either}"
+
+
+def _of_description(text: str, values: list[_Number], taken: set[str]) -> str:
+    """A pattern for the values before such a bar: `loss: 0.5:  10%|█ | 6/60 [`."""
+    pattern = _pattern(text, _begin(text, values[0]), values, None, taken)
+    return pattern if "step" in taken else f"{pattern}.*?{_BAR_STEP}"
 
 
 def _in_bar(text: str) -> list[_Number]:
