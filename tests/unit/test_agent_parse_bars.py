@@ -91,3 +91,21 @@ def test_a_bar_that_is_wiped_between_the_rows_of_a_table_names_no_epoch() -> Non
     assert [parser.parse(line.encode()) for line in (header, wiped, row)] == [None, None, (0, {"train_loss": 0.5})]
     heading = [parser.parse(line.encode()) for line in ("Epoch 5:", "loss: 0.25")]  # of another part, after a table
     assert heading == [(5, {}), (None, {"loss": 0.25})]
+
+
+@pytest.mark.parametrize(
+    ("printed", "steps"),
+    [
+        # PyTorch's tutorial: all of an epoch were at its number, and each replaced the one before
+        ("Epoch 1\n-----\nloss: 2.5  [   64/600]\nloss: 2.25  [  364/600]\nEpoch 2\nloss: 2.0  [   64/600]", [64, 364, 664]),
+        # MONAI's: positions with another total are those of the validation
+        ("epoch 1/60\n1/5, train_loss: 0.5\n5/5, train_loss: 0.4\n1/3, val_loss: 0.5\nepoch 2/60\n1/5, train_loss: 0.3", [1, 5, None, 6]),
+        ("step 10 loss 0.5\nEpoch 1\nloss: 2.5  [   64/600]", [10, None]),  # it names its steps elsewhere
+        ("loss: 2.5  [   64/600]", [None]),
+        ("Epoch 1, loss 0.5\nloss: 2.5  [   64/600]", [1, None]),
+    ],
+)
+def test_a_position_on_a_line_of_its_own_is_that_in_the_epoch_above(printed: str, steps: list[int | None]) -> None:
+    parser = Parser()
+    found = [parser.parse(line.encode()) for line in printed.splitlines()]
+    assert [one[0] for one in found if one is not None and one[1]] == steps

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from trainmaster.agent.metrics.pairs import Counter
 from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, STEP
 
@@ -18,6 +20,8 @@ _BARE = "number"  # the word of a counter that has none
 _SHARE = 5  # a bar may be late by a fifth
 _NAMED_SHARE = 50  # a step counted over epochs is within this share of a named one, if both count the same
 _EPOCHS_PASSED = 2  # while a step stands still
+_AT_END = re.compile(r"\[ {0,8}(\d{1,12})/(\d{1,12})\]\Z")  # of PyTorch's tutorial: loss: 2.30  [   64/60000]
+_AT_BEGIN = re.compile(r"(\d{1,12})/(\d{1,12}), {1,2}(?=[A-Za-z])")  # of MONAI's: 1/5, train_loss: 0.51
 _LINES_HELD = 5  # a dictionary waits so long for the bar
 
 
@@ -71,9 +75,13 @@ class Steps:
         word = "batch" if self._epochs_seen and not self.seen else _BARE
         return [] if self._word not in ("", _BARE) and int(number) < self.bar.last else [Counter(word, number)]
 
+    def below_epoch(self, text: str) -> list[Counter]:
+        """The counters of a line of values that says its position in the epoch above it, as long as no line names a step."""
+        return self._over_epochs.below(text) if not self.seen or self._word == "batch" else []
+
     def choose(self, said: list[Counter], valued: bool, word: str) -> tuple[bool, Optional[int]]:
         """(whether a line names a step or an epoch, the step). `word`: see `pairs.head`."""
-        valued = valued or any(one.alone for one in said)
+        measured, valued = valued, valued or any(one.alone for one in said)
         usual = self._word if self._standing.moved else ""  # Caffe's `Iteration 5000, step = 1` counts its learning rates
         ranked = [one for one in said if one.alone or valued]
         ranked.sort(key=lambda one: (one.rank, one.word != usual, "step" not in one.word))
@@ -84,6 +92,7 @@ class Steps:
         if epoch is first:
             first = next((one for one in ranked if one.rank == BATCH and one.count <= one.total), first)  # the position in it
         self._epochs_seen = self._epochs_seen or epoch is not None
+        self._over_epochs.above(epoch, alone=len(said) == 1 and not measured)
         within = epoch is not None and first.rank in (1, STEP, BATCH) and (first.rank != STEP or not first.total)
         if first.rank > STEP and not within:
             if first.rank == EPOCH:
@@ -188,6 +197,21 @@ class StepsOfEpochs:
         # If no line names the total:
         self._first, self._highest, self._gap = 0, 0, 0  # steps of this epoch, and between its last two lines
         self._before = 0  # steps before this epoch
+        self._above: Optional[int] = None  # the epoch that a line named and nothing else
+        self._total = ""  # of the positions below it
+
+    def above(self, epoch: Optional[Counter], alone: bool) -> None:
+        """A line named an epoch. `alone`: nothing else is in it."""
+        if epoch is not None and alone:
+            self._above = epoch.count
+
+    def below(self, text: str) -> list[Counter]:
+        """The epoch above, and the position in it that a line begins or ends with. One of another total counts otherwise."""
+        match = _AT_BEGIN.match(text) or (_AT_END.match(text, text.rfind("[")) if text.endswith("]") else None)
+        if match is None or self._above is None or match[2] != (self._total or match[2]):
+            return []
+        self._total = match[2]
+        return [Counter("epoch", str(self._above)), Counter("batch", match[1], match[2], match.start(1))]
 
     def step(self, epoch: Counter, step: Counter) -> int:
         """The step over all epochs."""

@@ -325,8 +325,8 @@ class Parser:
             _take_means(body, given)
         objects.in_one_part(body, given)
         parted = objects.in_parts(body, given) or objects.behind_training(body, given)
-        said = counters(body)
         valued = any(pair.measured for pair in given)
+        said = counters(body) or (self._steps.below_epoch(body) if valued else [])
         before = self._headings.before if body.startswith(("*", *_MEANS_BEFORE)) else ""
         word = self._headings.before = "" if parted else head(body) or before
         if said and not valued and (_LOADING.search(body[:200]) or (not given and _STAGE.match(body)) or _mentions(body, said)):
