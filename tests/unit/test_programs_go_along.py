@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from code_trees import own_cache, repository, write
 
+from trainmaster.client.checks.outside_paths import outside
 from trainmaster.client.checks.programs import check_programs
 from trainmaster.client.code_copy.gather import gather
 from trainmaster.errors import UsageError
@@ -45,3 +46,23 @@ def test_a_word_that_is_no_module_is_not_taken_for_one(tmp_path: Path, command: 
     check_programs({"command": command}, left_out)
     with pytest.raises(UsageError, match=r"the command names out/tool\.py"):
         check_programs({"command": "python -m out.tool"}, left_out)
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("python train.py --root ../data", "../data lies"),
+        (["python", "train.py", "--root=../data", "--out", "../data/x"], "../data lies"),  # the latter is not there
+        ("python train.py ../data ../data/a.csv", "../data, ../data/a.csv lie"),
+        ("python train.py --root ../work/own --out ../nothing ./x ..", None),  # a path of its own, and what is not there
+        ("cat '../data", None),  # an open quote: the shell says so
+        ("python ../\0 " + "../" + "x" * 5_000, None),
+    ],
+)
+def test_what_a_command_names_beside_the_directory_is_told(tmp_path: Path, command: str | list[str], named: str | None) -> None:
+    """Torchvision loads what it does not find, and its failure does not say that a path is missing."""
+    (tmp_path / "work" / "own").mkdir(parents=True)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("1")
+    told = outside({"command": command}, tmp_path / "work")
+    assert [note.partition(" beside the directory")[0] for note in told] == ([named] if named else [])

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from trainmaster.client.api import Client, Row, new_key, server_known
+from trainmaster.client.checks.outside_paths import outside
 from trainmaster.client.checks.programs import check_programs
 from trainmaster.client.code_copy.gather import Gathered, gather, pack_zip
 from trainmaster.client.code_copy.git import Differ, Patch, recorded
@@ -289,7 +290,7 @@ def pack(draft: Draft) -> Prepared:
         from trainmaster.client.data import versions  # noqa: PLC0415  # few jobs declare data
 
         body["data"] = versions(draft.spec, draft.directory)
-    notes = notable(gathered, place["editable"]) if gathered is not None else []
+    notes = [*notable(gathered, place["editable"]), *outside(draft.spec, draft.directory)] if gathered is not None else []
     return Prepared(body, gathered, patch, goes_along(gathered, draft.spec, place), tuple(notes), tuple(doubts))
 
 
