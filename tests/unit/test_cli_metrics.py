@@ -260,3 +260,11 @@ def test_a_run_without_metrics_says_how_to_read_them(ran_s: float, ended: bool, 
     job = {**ran, "step": step, "ended_s": end_s}
     text = " ".join(show.body(job, 1001.0 + ran_s, (None, [], None), (200, True)))
     assert ("Metrics: none is recorded" in text) is is_told
+
+
+@pytest.mark.parametrize(("points", "step", "is_told"), [(5, None, True), (4, None, False), (5, 7, False)])
+def test_values_without_a_step_are_told_with_what_may_read_one(points: int, step: int | None, is_told: bool) -> None:
+    job = {**DETAIL, "step": step, "metrics": {"loss": {"value": 0.5, "step": None, "time_s": 1.0}}}
+    series = "loss", [(at, 1.0 / (at + 1)) for at in range(points)], None
+    text = " ".join(show.body(job, 2001.0, series, (200, True)))
+    assert ("Its values have no step. To see whether one can be read: tm logs " in text) is is_told

@@ -40,6 +40,7 @@ _ARTIFACTS = 8
 _LOGGED = 12
 _METRICS = 24  # listed besides the drawn one
 _ITEMS = 40  # parameters, tags, data sets, roles
+_MANY = 5  # points without a step, of a program that trains
 _READ_BY_S = 30.0  # a run without any metric for so long gets a hint; at once if it has saved a checkpoint
 _TEXT, _VALUE = 2000, 200  # characters of a command, and of a value in a list
 
@@ -218,6 +219,9 @@ def body(job: dict[str, Any], now_s: float, series: Series, screen: tuple[int, b
     if name is not None and points:
         axis = "step" if _is_stepped(job, name) else "point"
         lines += ["", *_metric(job, (name, points, best), width), *curve.draw(points, width, ascii_only=not unicode, axis=axis)]
+        if axis == "point" and job["step"] is None and len(points) >= _MANY:
+            how = f"tm logs {job['id']} --rank 0 | tm metrics try -"
+            lines += _wrapped(f"Its values have no step. To see whether one can be read: {how}", "", "  ", width)
     beside = {key: value for key, value in values_of(job).items() if key != name}
     others = [f"{human.middle(key, width)} {last_text(job, key, value)}" for key, value in beside.items()]
     if others:
