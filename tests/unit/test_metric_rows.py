@@ -15,7 +15,7 @@ from waiting import deadline
 
 from trainmaster.agent.metric_files.advice import advice
 from trainmaster.agent.metric_files.reader import FileReader
-from trainmaster.agent.metric_files.rows import RowFile, noted
+from trainmaster.agent.metric_files.rows import RowFile, Rows, noted
 
 Row = tuple[int | None, dict[str, float]]
 
@@ -106,6 +106,42 @@ def test_what_an_earlier_attempt_wrote_is_not_told(tmp_path: Path) -> None:
     again = RowFile(str(path), noted(str(path)))
     path.write_text("step,loss\n1,0.75\n2,0.5\n3,0.25\n4,0.2\n")
     assert [step for step, _ in again.news()] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_what_was_told_is_not_told_again_after_a_read_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
+    """An I/O error in the midst of old rows: what follows them at the next read is old, too. `anew`: they were written again."""
+    path, old = tmp_path / "metrics.csv", "step,loss\n1,0.5\n2,0.25\n3,0.2\n"
+    path.write_text(old)
+    file = RowFile(str(path), None if anew else noted(str(path)))
+    if anew:
+        assert len(list(file.news())) == 3
+        path.write_text(old.replace("0.2\n", "0.20\n"))
+    left, read = [2 if anew else 1], Rows.read  # to recognize what was written again, it is read once before
+
+    def failing(rows: Rows, line: bytes) -> Row | None:
+        left[0] -= line.startswith(b"2")
+        if left[0] == 0:
+            left[0] = 99
+            raise OSError(5, "Input/output error")
+        return read(rows, line)
+
+    monkeypatch.setattr(Rows, "read", failing)
+    with pytest.raises(OSError, match="Input/output"):
+        list(file.news())
+    with path.open("a") as out:
+        out.write("4,0.125\n")
+    assert list(file.news()) == [(4, {"loss": 0.125})]
+
+
+def test_more_files_than_are_read_are_told(tmp_path: Path) -> None:
+    for number in range(101):
+        (tmp_path / f"{number}.csv").write_text("")
+    reader = FileReader.of_launch(launch(tmp_path, work=str(tmp_path), metrics_files=["*.csv"]))
+    assert reader is not None
+    reader.start()
+    reader.finish()
+    assert reader.trouble == "the patterns match 101 files, of which the first 100 are read"
 
 
 def test_what_is_no_file_of_rows_is_told(tmp_path: Path) -> None:

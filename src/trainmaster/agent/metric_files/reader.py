@@ -38,7 +38,7 @@ class FileReader:
         self._over = threading.Event()  # the ranks have ended
         self._thread: Optional[threading.Thread] = None
         self.trouble = ""  # of the last turn
-        for path in self._paths():
+        for path in self._paths([]):
             try:
                 self._noted[path] = noted(path)
             except (OSError, ValueError):
@@ -80,8 +80,8 @@ class FileReader:
                 self._over.wait(max(_PAUSE_S, _SHARE * (time.monotonic() - began_s)))
 
     def _turn(self, last: bool) -> None:
-        troubles = []
-        for path in self._paths():
+        troubles = list[str]()
+        for path in self._paths(troubles):
             file = self._files.setdefault(path, RowFile(path, self._noted.get(path)))
             try:
                 for row in file.news(last):
@@ -92,13 +92,15 @@ class FileReader:
                 troubles.append(f"{os.path.basename(path)} cannot be read: {error}")
         self.trouble = "; ".join(troubles[:1])
 
-    def _paths(self) -> list[str]:
+    def _paths(self, troubles: list[str]) -> list[str]:
         found: dict[str, None] = {}
         for glob in self._globs:
             try:
                 paths = [os.path.join(glob.root, path) for path in glob.expand()]
             except OSError as error:
-                self.trouble = f"they cannot be listed: {error}"
+                troubles.append(f"they cannot be listed: {error}")
                 continue
             found.update(dict.fromkeys(path for path in paths if not os.path.isdir(path)))
+        if len(found) > _FILES_MAX:
+            troubles.append(f"the patterns match {len(found)} files, of which the first {_FILES_MAX} are read")
         return list(found)[:_FILES_MAX]

@@ -80,6 +80,7 @@ class RowFile:
         self._noted = noted
         self._reader = _Reader()
         self._told = 0  # rows
+        self._old_bytes = self._old_rows = 0  # that are not told again, whatever ends a read before them
         self._first = self._last = ""  # of these, as texts
 
     def news(self, last: bool = False) -> Iterator[Row]:
@@ -88,18 +89,17 @@ class RowFile:
         Raises: OSError; ValueError if the file cannot be read as rows.
         """
         with open(_opened(self._path), "rb") as file:
-            old_bytes = old_rows = 0
             if self._noted is not None:
-                old_bytes = self._noted[0] if _ends_so(file, *self._noted) else 0
+                self._old_bytes = self._noted[0] if _ends_so(file, *self._noted) else 0
                 self._noted = None
             elif not _ends_so(file, self._reader.at, self._reader.end):
-                old_rows = self._told if self._has_those_told(file) else 0
-                self._reader, self._told = _Reader(), 0
+                self._old_rows = self._told if self._has_those_told(file) else 0
+                self._reader, self._told, self._old_bytes = _Reader(), 0, 0
             for row in self._reader.read(file, last):
                 self._told += 1
                 self._last = str(row)
                 self._first = self._first if self._told > 1 else self._last
-                if self._reader.at > old_bytes and self._told > old_rows:
+                if self._reader.at > self._old_bytes and self._told > self._old_rows:
                     yield row
 
     def _has_those_told(self, file: BinaryIO) -> bool:
@@ -132,9 +132,9 @@ class _Reader:
                     raise ValueError(f"it has a line of over {_LINE_MAX >> 20} MiB")
                 if not last:
                     return
+            row = self._rows.read(line)
             self.at += len(line)
             self.end = (self.end + line)[-_END:]
-            row = self._rows.read(line)
             if row is not None:
                 yield row
 
