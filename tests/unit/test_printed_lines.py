@@ -180,6 +180,12 @@ def test_counters_in_the_texts_of_an_object_are_counted_over_epochs() -> None:
         ("\x1b]0;training\x07step 5 loss 0.5", (5, {"loss": 0.5})),
         ("step 5\uff1aloss\uff1a0.5\uff0cacc\uff1a0.75", (5, {"loss": 0.5, "acc": 0.75})),
         ("step 5 loss\u00a0\u22120.5", (5, {"loss": -0.5})),
+        ("step 5 loss: 1.5 x 10^-3, acc: 0.5", (5, {"acc": 0.5})),
+        ("step 5 loss: 1.5 \u00b7 10\u207b\u00b3", (5, {})),
+        ("step 5 loss: 1\u202f234.5", (5, {})),
+        ("step 5 loss: -0,523", (5, {})),
+        ("step 5 accuracy: 6 of 8", (5, {"accuracy": 0.75})),
+        ("Accuracy: 6 out of 8", (None, {"Accuracy": 0.75})),
     ],
 )
 def test_lines_that_hid_their_step_or_values(line: str, read: tuple[int | None, dict[str, float]]) -> None:

@@ -19,9 +19,11 @@ from trainmaster.agent.metrics.vocabulary import (
     counted,
     is_exact,
     is_metric,
+    is_part,
     is_rate,
     measured,
     number,
+    out_of,
     words,
 )
 
@@ -275,13 +277,14 @@ def pairs(text: str) -> Iterator[Pair]:
         if start == of_end and not known:
             name, known = of_name, True
         value = number(digits)
-        if not name or value is None or unit is not None or digits.lstrip("+-").startswith("0,"):
-            continue  # `0,523` has a decimal comma
         exact = is_exact(digits)
-        if match[2] and becomes is None:
-            if not known or not int(match[2]):
+        if not name or value is None or unit is not None or is_part(text, *match.span(1)):
+            continue
+        of_all = match[2] or out_of(text, end, exact)
+        if of_all and becomes is None:
+            if not known or not int(of_all):
                 continue
-            value = round(value / int(match[2]) * (100 if match[3] else 1), 6)
+            value = round(value / int(of_all) * (100 if match[3] else 1), 6)
         elif not known and (
             counted(name, value) or not (cell or _beside(gap, spaced, exact or is_rate(name), after))
         ):
@@ -290,7 +293,7 @@ def pairs(text: str) -> Iterator[Pair]:
         pair = Pair(name, value, spaced, start)
         pair.measured, pair.whole = known, _is_whole(gap)
         pair.gap = gap if spaced else ""
-        shown = exact or "," in match[1] or bool(match[2]) or rest.startswith("%")
+        shown = exact or "," in match[1] or bool(of_all) or rest.startswith("%")
         pair.stands_alone = shown and not rest.startswith(_OPERATORS)
         yield pair
 

@@ -114,6 +114,25 @@ def is_exact(text: str) -> bool:
     """Whether a number is written as a measured one is, with a point or an exponent, or is not finite."""
     return not text.lstrip("+-").replace(",", "").isdigit()
 
+
+_GOES_ON = re.compile(r" ?[x×·*] ?10(?:\^|\*\*|[⁻⁰¹²³⁴-⁹])")  # 1.5 x 10^-3
+_GROUP = re.compile(r" \d{3}(?!\w)")  # 1 234.5
+_OUT_OF = re.compile(r" (?:out )?of (?!0\b)(\d{1,12})(?![\w.])")
+
+
+def is_part(text: str, start: int, end: int) -> bool:
+    """Whether the digits there are only a part of a number: `1.5 x 10^-3`, `1 234.5`, or `0,523` with its decimal comma."""
+    digits = text[start:end].lstrip("+-")
+    more = _GOES_ON.match(text, end) or (digits.isdigit() and _GROUP.match(text, end))
+    return bool(more) or digits.startswith("0,")
+
+
+def out_of(text: str, end: int, exact: bool) -> Optional[str]:
+    """The 10 of `Accuracy: 5 of 10`, behind a whole number."""
+    match = None if exact else _OUT_OF.match(text, end)
+    return None if match is None else match[1]
+
+
 _COCO = re.compile(
     r"Average (?:Precision|Recall) {1,2}\((A[PR])\) {1,2}@\[ IoU=0\.(\d\d)(:0\.95)? {0,2}"
     r"\| {0,2}area= {0,2}(all|small|medium|large) {0,2}\| {0,2}maxDets= {0,2}(\d{1,4}) {0,2}\] {0,2}= {0,2}(-?\d\.\d{1,9})\Z"
