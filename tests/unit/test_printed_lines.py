@@ -231,3 +231,24 @@ def test_top_1_and_top_5_are_accuracies(line: str, values: dict[str, float] | No
     """Where two numbers follow, only the name of something measured says that they are no list."""
     found = Parser().parse(line.encode())
     assert (found and found[1]) == values
+
+
+def test_values_below_a_heading_of_a_word_are_of_its_part() -> None:
+    said = [
+        ("Epoch 1/10", (1, {})),
+        ("Training...", None),
+        ("loss: 0.5 acc: 0.7", (None, {"loss": 0.5, "acc": 0.7})),
+        ("Validation...", None),
+        ("loss: 0.6 acc: 0.65", (None, {"val_loss": 0.6, "val_acc": 0.65})),
+        ("Train", None),
+        ("loss: 0.4", (None, {"loss": 0.4})),
+        ("Evaluating on the test set", None),
+        ("loss: 0.6", (None, {"eval_loss": 0.6})),
+        ("Epoch 2/10", (2, {})),
+        ("Evaluating on training data...", None),
+        ("loss: 0.6", (None, {"loss": 0.6})),
+        ("Testing:", None),
+        ("loss: 0.7", (None, {"test_loss": 0.7})),
+    ]
+    parser = Parser()
+    assert [parser.parse(line.encode()) for line, _ in said] == [read for _, read in said]

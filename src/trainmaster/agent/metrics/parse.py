@@ -36,7 +36,7 @@ JSON_MAX = 65536  # bytes of a line that is a JSON object; of a longer one only 
 _WORDS = (  # a line without any of these says nothing
     b"step epoch iter episode round loss acc ppl perplex bleu rouge f1 auc iou map mse mae score reward return error rew learn"
     b" metrics: trial prec recall entropy nll psnr fid wer dice kl: kl= tick up. batch cost pearson *** %| test: n_gen nevals"
-    b" validat fitness generation"
+    b" validat evaluat testing fitness generation"
 )
 _HINTS = (*_WORDS.split(), b" dataloader 0")
 _LOADING = re.compile(

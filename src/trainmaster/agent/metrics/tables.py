@@ -46,11 +46,15 @@ _COUNT = re.compile(r"(\d{1,15})(?:/\d{1,15})?\Z")
 _BELOW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # a step
 _BELOW_MAX = 60  # lines
 _SECTION = re.compile(r"[>=#*-]{0,12} {0,2}(TRAINING|EVALUATION|VALIDATION|TESTING)(?: {0,2}\([^()]{0,40}\))?[ =#*-]{0,12}\Z")
-_VALIDATES = re.compile(  # KataGo: Beginning validation after epoch!
-    r"(?:(?:Beginning|Starting|Running) validation\b|Validating (?:the model|after|at|on)\b)[^:=\d]{0,80}\Z"
-    r"|Validating(?:[ .!…]{0,5}| [^ :=]{1,200}\.\.\.)\Z"  # YOLO: Validating runs/exp/weights/best.pt...
+_OTHER_PART = re.compile(  # KataGo: Beginning validation after epoch!
+    r"(?:(?:Beginning|Starting|Running) (validation|evaluation|testing)\b"
+    r"|(Validating|Evaluating|Testing) (?:the model|after|at|on(?! (?:the )?train))\b)[^:=\d]{0,80}\Z"
+    r"|(Validating|Evaluating|Testing)(?:[ .:!…]{0,5}| [^ :=]{1,200}\.\.\.)\Z"  # YOLO: Validating runs/exp/weights/best.pt...
+    r"|(Validation|Evaluation|Test)(?: (?:set|phase|results?|metrics))?[ .:!…]{0,5}\Z"
 )
-_TRAINS = re.compile(r"(?:(?:Resuming|Continuing|Back to) t|T)raining[ .!…]{0,5}\Z")
+_TRAINS = re.compile(
+    r"(?:(?:Resuming|Continuing|Back to) training|Train(?:ing)?(?: (?:set|phase|results?|metrics))?)[ .:!…]{0,5}\Z"
+)
 _METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
@@ -246,7 +250,7 @@ class Headings:
         self._indented = False  # rows of this output are `    train/loss=0.5`: such ones may stand below a name, too
         self._named = False  # a name is above these rows
         self._bar = (-1, -1)  # where the last bar was, and its total
-        self._validates = False  # `Validating` was the last heading, and the next bar that begins is of it
+        self._begins = False  # `Validating` was the last heading, and the next bar that begins is of it
         self._of_word = False  # the last bar is
         self._object = ""  # what an object on the next line belongs to
         self._comments = 0  # lines in a row that begin with `# `
@@ -276,8 +280,9 @@ class Headings:
         section, of = _SECTION.match(body), _METRICS_OF.match(text.strip())
         if section is not None:
             self.word = {"EVALUATION": "eval", "VALIDATION": "val", "TESTING": "test"}.get(section[1], "")
-        if begun and _VALIDATES.match(body):
-            self.word, self._validates, self._of_word = "val", True, False
+        part = _OTHER_PART.match(body) if begun else None
+        if part is not None:
+            self.word, self._begins, self._of_word = part[part.lastindex or 0][:4].lower().replace("vali", "val"), True, False
         self._trains(body)
         if of is not None:
             self.word, self._left, self._named = of[1].lower(), _BELOW_MAX, False
@@ -293,18 +298,18 @@ class Headings:
         The bar of the training may be drawn again below that, and go on after it.
         """
         if total != self._bar[1] or at < self._bar[0]:
-            self._of_word, self._validates = self._validates and self.word == "val", False
+            self._of_word, self._begins = self._begins and bool(self.word), False
         self._bar = (at, total)
         return self.word if self._of_word else ""
 
     def _trains(self, body: str) -> None:
         """`Training`, or `Resuming training`, ends what `Validating` began."""
-        if self.word == "val" and _TRAINS.match(body):
-            self.word, self._validates = "", False
+        if self.word and _TRAINS.match(body):
+            self.word, self._begins = "", False
 
     def passed(self, line: bytes) -> None:
         """A line that says nothing else."""
-        if self.word == "val":
+        if self.word:
             self._trains(without_prefix(plain(line)))
         if self._indented:
             text = plain(line)
