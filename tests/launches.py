@@ -60,6 +60,7 @@ def launch(root: Path, **changes: Any) -> Launch:
         "address_shared": True,
         "server_socket": None,
         "server_url": None,
+        "server_authority": None,
         "credential": "",
         "log_max_bytes": 1 << 20,
         "points": str(root / "points.jsonl"),

@@ -42,8 +42,11 @@ _SHOWN_LINES = 5
 class Options:
     """Options that a person may give for the server; None leaves a setting unchanged."""
 
-    host: str | None = None
     port: int | None = None
+    listen: str | None = None
+    insecure: bool = False
+    tls_cert: str | None = None
+    tls_key: str | None = None
     nodes: int | None = None
     gpus_per_node: int | None = None
     cpus_per_node: float | None = None
@@ -140,7 +143,12 @@ def start(home: Home, options: Options | None = None) -> ServerInfo:
             end(_living(home, BESIDE))  # restarted below with the new options
         mirrored = _is_mirrored(home)
         (home.root / "stopping").unlink(missing_ok=True)
-        _bring_up(home, PROCESSES)
+        try:
+            _bring_up(home, PROCESSES)
+        except BaseException:  # with settings that do not work the next start would fail, too
+            with contextlib.suppress(OSError, DiskFullError):
+                write_atomic(home.settings_json, json.dumps(settings).encode())
+            raise
         trouble, beside = _bring_up_mirror(home) if mirrored else ("", ())
         info = running(home)
     if info is None:

@@ -53,6 +53,11 @@ class Home:
         return self.root / "secret"
 
     @property
+    def tls(self) -> Path:
+        """The server's own authority and certificate (`server.process.certificates`), mode 0700."""
+        return self.root / "tls"
+
+    @property
     def id_file(self) -> Path:
         """`{"id", "path", "device", "inode"}`: the id of this home (`store.identity`), and its place at the last start."""
         return self.root / "home.json"

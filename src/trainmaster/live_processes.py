@@ -6,6 +6,8 @@ command imports this first. So the values are named tuples, which are ten times 
 
 import json
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from trainmaster.home import Home, write_atomic
@@ -24,6 +26,7 @@ class ServerInfo(NamedTuple):
     version: str
     started: tuple[str, ...] = ()
     mlflow: str | None = None  # URL of the MLflow server that runs beside it or is starting
+    listens: str | None = None  # URL for other machines
     trouble: str = ""  # why the mirror could not be started; jobs run without it
 
 
@@ -33,7 +36,8 @@ def running(home: Home) -> ServerInfo | None:
     if not record.get("url") or not lives(record, "api"):
         return None
     mlflow = record.get("mlflow_url") if lives(record, "mlflow") else None
-    return ServerInfo(record["url"], dict(record["pids"]), str(record.get("version", "")), mlflow=mlflow)
+    listens = record.get("listens")
+    return ServerInfo(record["url"], dict(record["pids"]), str(record.get("version", "")), mlflow=mlflow, listens=listens)
 
 
 def alive(home: Home, which: str) -> bool:
@@ -47,9 +51,12 @@ def ready(home: Home, which: str) -> bool:
     return lives(record, which) and bool(record.get("ready", {}).get(which))
 
 
-def announce(home: Home, which: str, version: str, url: str | None = None) -> None:
-    """Add this process to `server.json`. A server process calls it when it holds its lock and can serve."""
-    enter(home, which, own_identity(), {"version": version, **({} if url is None else {"url": url})})
+def announce(home: Home, which: str, version: str, urls: Mapping[str, str | None] = MappingProxyType({})) -> None:
+    """Add this process to `server.json`. A server process calls it when it holds its lock and can serve.
+
+    `urls`: where it listens, `url` for this machine and `listens` for others.
+    """
+    enter(home, which, own_identity(), {"version": version, **urls})
 
 
 def enter(home: Home, which: str, identity: dict[str, Any], more: dict[str, Any]) -> None:

@@ -368,7 +368,7 @@ def test_a_fault_of_ours_has_an_id_that_the_log_repeats(
 def test_the_interface_describes_itself(api: Api) -> None:
     document = api.get("/openapi.json")
     paths = {rest.within(path): found for path, found in document["paths"].items()}
-    assert {path for path in document["paths"] if not path.startswith("/api/v1/")} == {"/healthz", "/metrics"}
+    assert {path for path in document["paths"] if not path.startswith("/api/v1/")} == {"/healthz", "/metrics", "/authority"}
     assert {
         "/jobs", "/jobs/batch", "/jobs/{ref}", "/jobs/{ref}/why", "/jobs/{ref}/spec", "/jobs/{ref}/metrics", "/jobs/{ref}/points",
         "/jobs/{ref}/logs", "/jobs/{ref}/events",
@@ -377,7 +377,7 @@ def test_the_interface_describes_itself(api: Api) -> None:
         "/jobs/{ref}/requeue", "/jobs/{ref}/reproduce", "/jobs/{ref}/fork", "/jobs/{ref}/provenance", "/jobs/{ref}/diff",
         "/provenance/diffs/{sha256}",
         "/nodes", "/gpus", "/nodes/{name}/drain", "/nodes/{name}/resume", "/nodes/{name}/lost", "/code", "/code/missing", "/healthz", "/storage/verify",
-        "/plan", "/queue", "/cluster", "/cluster/plan", "/history", "/storage", "/storage/gc", "/storage/prune", "/jobs/remove", "/usage", "/tickets", "/tokens", "/tokens/{name}", "/metrics", "/troubles", "/events/stream", "/jobs/{ref}/logs/stream",
+        "/plan", "/queue", "/cluster", "/cluster/plan", "/history", "/storage", "/storage/gc", "/storage/prune", "/jobs/remove", "/usage", "/tickets", "/tokens", "/tokens/{name}", "/me", "/authority", "/metrics", "/troubles", "/events/stream", "/jobs/{ref}/logs/stream",
     } == set(paths)  # fmt: skip
     assert all(operation["summary"] for methods in paths.values() for operation in methods.values())
     text = str(document)

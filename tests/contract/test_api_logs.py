@@ -25,7 +25,7 @@ from trainmaster.model.job import Action, Outcome, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.server.streams import rank_logs
 from trainmaster.server.streams.rank_logs import Chunk, Cursor
-from trainmaster.wire.log_times import RECORD
+from trainmaster.wire.names import TIMES_RECORD
 
 SHARES = Allocation((NodeShare("node0", "127.0.0.1", 1.0),))
 DONE = Verdict(Action.FINISH, State.SUCCEEDED, "done")
@@ -90,7 +90,7 @@ def test_lines_since_a_time_and_their_times(api: Api) -> None:
     path = write(api.home, 2, 1, b"x\n")
     os.utime(path.with_name("rank0.log"), (3000.0, 3000.0))
     os.utime(path, (500.0, 500.0))
-    records = b"".join(RECORD.pack(*one) for one in ((2, 1000.0), (6, 2000.5), (8, 3000.0)))
+    records = b"".join(TIMES_RECORD.pack(*one) for one in ((2, 1000.0), (6, 2000.5), (8, 3000.0)))
     path.with_name("rank0.log.times").write_bytes(records)
     end(api)
     assert everything(api, since_s=2000) == [(2, 0, "b\nc\nd\n")]

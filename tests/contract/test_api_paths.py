@@ -11,7 +11,8 @@ from trainmaster import __version__
 from trainmaster.server.http.permissions import REQUIRED, Need
 
 KEY = "train-1.1/n0"
-MOVED = sorted(route for route, need in REQUIRED.items() if need is not Need.AGENT and not route.endswith(("/healthz", "/metrics")))
+UNVERSIONED = ("/healthz", "/metrics", "/authority")
+MOVED = sorted(route for route, need in REQUIRED.items() if need is not Need.AGENT and not route.endswith(UNVERSIONED))
 AGENTS = (  # of the agents that run; an older version's, too
     ("POST", "/agent/sync"), ("POST", "/agent/store"), ("PUT", "/agent/blob"), ("GET", "/agent/blob"),
     ("POST", "/agent/exec/output"), ("POST", "/agent/exec/input"),

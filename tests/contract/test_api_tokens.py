@@ -212,3 +212,13 @@ def test_a_route_that_the_table_forgot_is_refused(api: Api, monkeypatch: pytest.
     """S6: refused by default, to an administrator too."""
     monkeypatch.setattr(permissions, "REQUIRED", {route: need for route, need in REQUIRED.items() if route != "GET /usage"})
     assert refused(api.http.get("/usage")) == (403, "permission")
+
+
+def test_a_token_learns_who_it_is_and_a_server_for_this_machine_only_has_no_authority(api: Api) -> None:
+    assert api.get("/me") == {"name": account_name(), "role": "admin"}
+    assert acting(api, given(api, "grace")).get("/me").json() == {"name": "grace", "role": "member"}
+    assert acting(api, "tm_nobodys").get("/me").status_code == 401
+    made = api.http.post("/tokens", json={"name": "alan"}).json()
+    assert (made["url"], made["fingerprint"]) == (None, None)
+    answer = httpx.get(f"{api.http.base_url.copy_with(path='/authority')}")
+    assert refused(answer) == (404, "not_found")

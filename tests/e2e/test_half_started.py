@@ -126,7 +126,7 @@ def test_a_record_of_another_shape_says_nothing(tmp_path: Path, found: object) -
 @pytest.mark.parametrize("found", [b"", b"\xff\x00", b"99999", b"-1", b"9" * 5000, b"many"])
 def test_a_remembered_port_that_is_none_is_passed_over(tmp_path: Path, found: bytes) -> None:
     (tmp_path / "port").write_bytes(found)
-    with bind_tcp(Home(tmp_path), None, None) as listener:
+    with bind_tcp(Home(tmp_path), None) as listener:
         assert listener.getsockname()[1] == int((tmp_path / "port").read_text())
 
 

@@ -11,7 +11,7 @@ import pytest
 from running import Tm, attempts, kill, ranks_of, server
 from waiting import deadline
 
-from trainmaster.client.embedded import attach
+from trainmaster.client.servers.embedded import attach
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "frameworks"

@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 from contract_server import serving
 
-from trainmaster.cli.admin.server import exposure, stopped
+from trainmaster.cli.admin.server import stopped
 from trainmaster.cli.app import tm
 from trainmaster.cli.session import Session
 from trainmaster.client.api import Client
 from trainmaster.client.connection import BY_CODE, Call, Connection, Patience, refusal
-from trainmaster.client.embedded import stays
 from trainmaster.client.metric_table import metrics_table
-from trainmaster.client.settings import Target, code_paths, configured
+from trainmaster.client.servers.embedded import stays
+from trainmaster.client.servers.settings import Target, code_paths, configured
 from trainmaster.errors import (
     AuthenticationError,
     ConflictError,
@@ -187,16 +187,6 @@ def test_a_token_over_plain_http_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         warnings.simplefilter("error", UserWarning)
         result = CliRunner().invoke(tm, ["--json", "--server", "http://far.invalid", "ps"], obj=Session())
     assert "without encryption" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("host", "told"), [(None, False), ("127.0.0.1", False), ("::1", False), ("localhost", False), ("0.0.0.0", True), ("::", True)]
-)
-def test_a_server_that_others_can_reach_is_told_of(tmp_path: Path, host: str | None, told: bool) -> None:
-    """S9: `--host 0.0.0.0` without a word."""
-    home = Home(tmp_path)
-    home.settings_json.write_text(json.dumps({} if host is None else {"host": host}))
-    assert ("without encryption" in exposure(home)) is told
 
 
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:

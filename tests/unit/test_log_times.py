@@ -20,7 +20,7 @@ from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.errors import ConflictError
 from trainmaster.server.streams import rank_logs
 from trainmaster.server.streams.rank_logs import Chunk, Cursor, RankFile
-from trainmaster.wire.log_times import RECORD, times_path
+from trainmaster.wire.names import TIMES_RECORD, times_path
 
 
 def log_of(root: Path) -> RankFile:
@@ -52,7 +52,7 @@ def test_a_line_has_the_time_at_which_it_was_written_and_a_busy_log_one_per_seco
     times.grown(append(tmp_path, b"d\n", 200.5), 200.5, 100.0)
     times.grown(append(tmp_path, b"e", 200.75), 200.75, 100.2)
     assert Path(times_path(str(tmp_path / "rank0.log"))).read_bytes() == b"".join(
-        RECORD.pack(*one) for one in ((2, 100.25), (7, 100.75), (9, 200.5))
+        TIMES_RECORD.pack(*one) for one in ((2, 100.25), (7, 100.75), (9, 200.5))
     )
     assert read(tmp_path, live=1) == [Chunk(1, 0, None, "a\nb\ncc\nd\ne", [(1, 100.25), (2, 100.75), (1, 200.5), (1, 200.75)])]
     assert read(tmp_path) == [Chunk(1, 0, None, "a\nb\ncc\nd\ne", [(1, 100.25), (2, 100.75), (1, 200.5), (1, None)])]
@@ -89,13 +89,13 @@ def test_a_week_of_output_stays_within_its_bound_and_recent_times_stay_exact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bound is lowered; the law is the same: coarser in proportion to the age."""
-    monkeypatch.setattr(log_times, "RECORDS_MAX", 1024)
+    monkeypatch.setattr(log_times, "TIMES_RECORDS_MAX", 1024)
     monkeypatch.setattr(log_times, "_EXACT_S", 128.0)
     times, end_s = LogTimes(str(tmp_path / "rank0.log")), 20_000
     for second in range(1, end_s + 1):
         times.grown(second, float(second), float(second))
     data = Path(times_path(str(tmp_path / "rank0.log"))).read_bytes()
-    records = list(RECORD.iter_unpack(data))
+    records = list(TIMES_RECORD.iter_unpack(data))
     assert len(records) <= 1024
     assert (records[0], records[-1]) == ((1, 1.0), (end_s, float(end_s)))
     for (before, _), (_, time_s) in pairwise(records):
@@ -104,18 +104,18 @@ def test_a_week_of_output_stays_within_its_bound_and_recent_times_stay_exact(
 
 
 def test_a_clock_that_goes_back_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_times, "RECORDS_MAX", 64)
+    monkeypatch.setattr(log_times, "TIMES_RECORDS_MAX", 64)
     times = LogTimes(str(tmp_path / "rank0.log"))
     for number in range(1000):
         times.grown(number + 1, 1e6 - 60.0 * number, float(number))
-    assert (len(Path(times_path(str(tmp_path / "rank0.log"))).read_bytes()) <= 64 * RECORD.size, times.trouble) == (True, "")
+    assert (len(Path(times_path(str(tmp_path / "rank0.log"))).read_bytes()) <= 64 * TIMES_RECORD.size, times.trouble) == (True, "")
 
 
 @pytest.mark.parametrize("emptied", [40, 63])
 def test_a_file_of_times_that_another_process_empties_costs_the_times_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emptied: int
 ) -> None:
-    monkeypatch.setattr(log_times, "RECORDS_MAX", 64)
+    monkeypatch.setattr(log_times, "TIMES_RECORDS_MAX", 64)
     times, path = LogTimes(str(tmp_path / "rank0.log")), Path(times_path(str(tmp_path / "rank0.log")))
     for number in range(200):
         times.grown(number + 1, float(number), float(number))
@@ -129,8 +129,8 @@ def test_a_file_of_times_that_holds_anything_does_no_harm(tmp_path: Path, seed: 
     rng = random.Random(seed)
     size = append(tmp_path, b"".join(b"%d\n" % number for number in range(1000)), 100.0)
     offsets = [rng.randrange(size) for _ in range(50)]
-    written = [RECORD.pack(offset, rng.choice([1e300, float("nan"), -1.0, 50.0, float("inf")])) for offset in offsets]
-    data = rng.randbytes(rng.randrange(500)) if seed % 2 else b"".join([*written, RECORD.pack(rng.randrange(size), 100.0)])
+    written = [TIMES_RECORD.pack(offset, rng.choice([1e300, float("nan"), -1.0, 50.0, float("inf")])) for offset in offsets]
+    data = rng.randbytes(rng.randrange(500)) if seed % 2 else b"".join([*written, TIMES_RECORD.pack(rng.randrange(size), 100.0)])
     Path(times_path(str(tmp_path / "rank0.log"))).write_bytes(data)
     (chunk,) = read(tmp_path)
     assert (chunk.text.count("\n"), sum(count for count, _ in chunk.times or ())) == (1000, 1000)

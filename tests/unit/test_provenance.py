@@ -19,7 +19,7 @@ from trainmaster.agent.environment import installed_packages, machine, package_m
 from trainmaster.agent.environment.detect import EnvironmentRecorder
 from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.client.code_copy import git
-from trainmaster.client.settings import default_tags
+from trainmaster.client.servers.settings import default_tags
 from trainmaster.errors import NotFoundError, UsageError
 from trainmaster.model.redaction import without_credentials
 from trainmaster.model.spec import CodeCopy

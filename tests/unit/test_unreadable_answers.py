@@ -148,8 +148,8 @@ def test_who_has_no_token_is_told_where_to_put_one(capsys: pytest.CaptureFixture
         monkeypatch.delenv("TRAINMASTER_TOKEN", raising=False)
         assert run(["ps", "--server", server.url]) == 4
         assert capsys.readouterr().err == (
-            "error: this needs a token\n  set TRAINMASTER_TOKEN, or write the token into ~/.config/trainmaster/trainmaster.toml; "
-            "an administrator makes one: tm token create NAME\n"
+            "error: this needs a token\n  log in (tm login URL), or set TRAINMASTER_TOKEN; "
+            "an administrator makes a token: tm token create NAME\n"
         )
         monkeypatch.setenv("TRAINMASTER_TOKEN", "one")
         assert run(["ps", "--server", server.url]) == 4

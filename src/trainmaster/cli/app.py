@@ -56,6 +56,8 @@ COMMANDS = {
     "export": ("trainmaster.cli.inspect.export:export", "Export the history of all jobs, for tm simulate."),
     "up": ("trainmaster.cli.admin.server:up", "Start this machine's server, or restart its dead processes."),
     "down": ("trainmaster.cli.admin.server:down", "Stop this machine's server; jobs keep running."),
+    "login": ("trainmaster.cli.admin.login:login", "Use the server of another machine."),
+    "logout": ("trainmaster.cli.admin.login:logout", "Forget that server and its token."),
     "token": ("trainmaster.cli.admin.token:token", "Manage access tokens: create, list, revoke."),
     "rm": ("trainmaster.cli.jobs.remove:rm", "Remove stored bytes of ended jobs; their record stays."),
     "prune": ("trainmaster.cli.jobs.remove:prune", "Remove stored bytes of jobs that ended long ago."),

@@ -46,6 +46,8 @@ EXAMPLES = {
     "export": "tm export history.jsonl",
     "up": "tm up --port 7070",
     "down": "tm down",
+    "login": "tm login https://gpu1:8470",
+    "logout": "tm logout",
     "token": "tm token create ada --role member",
     "token create": "tm token create ada --role member --expires 90d",
     "token list": "tm token list",

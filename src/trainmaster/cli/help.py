@@ -13,7 +13,7 @@ GROUPS = {
     "Change": ("cancel", "update", "hold", "release", "rerun", "reproduce", "exec", "attach"),
     "The cluster": ("nodes", "gpus", "usage", "policy", "apply", "simulate", "export"),
     "The server and its disk": ("up", "down", "token", "storage", "rm", "prune", "backup", "restore", "doctor"),
-    "The command line": ("help", "version", "config", "completion", "schema"),
+    "The command line": ("login", "logout", "help", "version", "config", "completion", "schema"),
 }
 _OTHERS = "More"
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 from urllib.parse import quote
 
-from trainmaster.client import embedded
 from trainmaster.client.connection import RESTART_S, Call, Connection, Patience, Sink
 from trainmaster.client.disk_space import DiskCalls
 from trainmaster.client.filters import JobFilter, LogFilter, QueueFilter
-from trainmaster.client.settings import Target, configured
+from trainmaster.client.servers import embedded
+from trainmaster.client.servers.settings import Target, configured
 from trainmaster.errors import NotKnownError, UnreachableError, UsageError, WaitTimeoutError
 from trainmaster.home import Home
 from trainmaster.wire.code import Tree
@@ -89,7 +89,7 @@ class Client:
 
     def _connect(self, target: Target) -> Connection:
         if self.home is None:
-            return Connection(target.url, target.token, Patience(on_wait=self._away))
+            return Connection(target.url, target.token, Patience(on_wait=self._away), target.authority)
         home = self.home  # api and control restart each other: wait as long as one of them lives
         patience = Patience(RESTART_S, lambda: embedded.half_alive(home), self._away)
         return Connection(target.url, target.token, patience)

@@ -27,6 +27,7 @@ from trainmaster.errors import (
 )
 from trainmaster.wire import rest
 from trainmaster.wire.answers import Answer
+from trainmaster.wire.tls import trusting
 
 RESTART_S = 15.0  # the longest restart of a server
 TIMEOUT_S = 30.0  # for an answer, in addition to the time of a long poll
@@ -34,8 +35,7 @@ AGAIN_S = 15.0  # for the answer to a retry after a timeout
 _PAUSE_S = 0.1
 _HINT = "see whether it runs: tm doctor"
 _NO_TOKEN = (
-    "set TRAINMASTER_TOKEN, or write the token into ~/.config/trainmaster/trainmaster.toml; "
-    "an administrator makes one: tm token create NAME"
+    "log in (tm login URL), or set TRAINMASTER_TOKEN; an administrator makes a token: tm token create NAME"
 )
 _BLOCK_BYTES = 1024 * 1024
 _ANSWER_MAX_BYTES = 256 * 1024 * 1024  # held in memory; our largest lists are a small part of that
@@ -156,11 +156,15 @@ class _Lost:
 
 
 class Connection:
-    """A connection to one URL with one token. Not thread-safe."""
+    """A connection to one URL with one token. Not thread-safe.
 
-    def __init__(self, url: str, token: str, patience: Patience | None = None) -> None:
-        """Raises: UsageError for an invalid URL, AuthenticationError for an invalid token."""
+    `authority`: the certificate in PEM that proves the server; "": the system's certificates do.
+    """
+
+    def __init__(self, url: str, token: str, patience: Patience | None = None, authority: str = "") -> None:
+        """Raises: UsageError for an invalid URL or authority, AuthenticationError for an invalid token."""
         self.url, self._token = url, token
+        self._context = _context(url, authority) if authority else None
         if not _is_plain(token):
             hint = "copy it anew; it is the value of $TRAINMASTER_TOKEN, or stands in a trainmaster.toml"
             raise AuthenticationError("the token holds characters that no token has", hint)
@@ -240,6 +244,10 @@ class Connection:
                     raise http.client.IncompleteRead(data, response.length)  # `read` of so many bytes raises nothing
             except (OSError, http.client.HTTPException) as error:
                 self.close()
+                if isinstance(error, ssl.SSLCertVerificationError):
+                    told = f"the certificate of {self.url} is not trusted: {error.verify_message}"
+                    hint = f"if it is the server's own, compare its fingerprint: tm login {self.url}"
+                    raise UnreachableError(told, hint) from error
                 if isinstance(error, ssl.SSLError | socket.gaierror):
                     raise UnreachableError(f"{self.url} does not answer: {error}", _HINT) from error
                 if isinstance(error, http.client.HTTPException) and not isinstance(error, _BROKEN_OFF):
@@ -274,8 +282,10 @@ class Connection:
 
     def _send(self, call: Call, timeout_s: float) -> http.client.HTTPResponse:
         if self._http is None:
-            kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-            self._http = kind(self._host, self._port, timeout=timeout_s)
+            if self._secure:
+                self._http = http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._context)
+            else:
+                self._http = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
             self._http.response_class = Answer
             self._http.connect()
             self._http.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -303,6 +313,13 @@ class Connection:
     def _stranger(self, wanted: str) -> OperationError:
         told = f"{self.url} is not a Trainmaster server: its answer is not {wanted}"
         return OperationError(told, "check the URL and its port")
+
+
+def _context(url: str, authority: str) -> ssl.SSLContext:
+    try:
+        return trusting(authority)
+    except (ssl.SSLError, ValueError) as error:
+        raise UsageError(f"the authority kept for {url} is no certificate: {error}", f"log in again: tm login {url}") from error
 
 
 def _part(response: http.client.HTTPResponse, most: int) -> bytes:

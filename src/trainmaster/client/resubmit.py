@@ -9,7 +9,7 @@ from typing import Any
 
 from trainmaster.client.api import Client, Row, new_key
 from trainmaster.client.data import versions
-from trainmaster.client.settings import default_tags
+from trainmaster.client.servers.settings import default_tags
 from trainmaster.client.submission import Draft, Explain, Options, Prepared, Say, existing, pack, submit_prepared
 from trainmaster.errors import UsageError
 from trainmaster.home import account_name

@@ -19,7 +19,7 @@ from trainmaster.client.code_copy.listing import MIB, git_state
 from trainmaster.client.goes_along import editable_outside, goes_along, notable, of_job_in_place
 from trainmaster.client.log_pages import follow, pages
 from trainmaster.client.origin import origin
-from trainmaster.client.settings import DEFAULT_PROJECT, code_paths, default_project, default_tags
+from trainmaster.client.servers.settings import DEFAULT_PROJECT, code_paths, default_project, default_tags
 from trainmaster.client.start_options import Array, start_of
 from trainmaster.errors import ChangedError, ConflictError, OperationError, UsageError
 from trainmaster.spec.shorthand import from_options

@@ -115,6 +115,7 @@ class Launch(TypedDict):
     address_shared: bool  # the whole gang is on this machine: use loopback for the rendezvous
     server_socket: Optional[str]  # Unix socket of the api
     server_url: Optional[str]  # or its address
+    server_authority: Optional[str]  # the certificate in PEM that proves it; None: the node's own certificates do (likewise)
     credential: str  # valid only for the agent of this attempt
     log_max_bytes: int
     points: str  # file for the metric points that the server has not acknowledged (`agent.transport.points`)

@@ -1,5 +1,7 @@
 """Names shared by agent, SDK, engines and server: files of an attempt's directory, environment variables, limits."""
 
+import struct
+
 # Files in an attempt's directory (`<home>/attempts/<job>/<attempt>/n<i>/`, mode 0700).
 LAUNCH = "launch.json"  # what to start (`wire.launch.Launch`); written before the agent, mode 0600
 LOCK = "lock"  # flock held by the agent for its whole life
@@ -32,6 +34,9 @@ def restored_mark(home: str) -> str:
     epoch = home.rpartition(".")[2]
     return epoch[:_EPOCH_MARK] if epoch.startswith(RESTORED_EPOCH) else ""
 
+
+TIMES_RECORD = struct.Struct("<Qd")  # of `times_path`
+TIMES_RECORDS_MAX = 65_536  # 1 MiB for each log
 
 FLAG_STOP = 0  # offset in SDK_FLAGS: b"1" when the program should save and end
 FLAG_CHECKPOINT = 1  # offset in SDK_FLAGS: counts up (one byte, wraps) each time a checkpoint is requested
@@ -67,6 +72,16 @@ def role_log(role: str) -> str:
 def role_sdk(role: str) -> str:
     """The file to which the SDK of a role appends."""
     return f"role-{role}.sdk"
+
+
+def times_path(log_path: str) -> str:
+    """The file beside a log that says when its bytes were written: `rank0.log.times`, from the agent, for the server.
+
+    It has records (`TIMES_RECORD`), each an offset and a time in seconds since the epoch: what lies between the offset of the
+    record before it and its own was written by that time. Offsets grow. A file whose last offset is beyond the end of the log
+    belongs to the log as it was before it was cut or emptied, and is about to be replaced.
+    """
+    return log_path + ".times"
 
 
 def torch_error(rank: int) -> str:

@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 ROOT = "/api/v1"
-UNVERSIONED = frozenset(("/healthz", "/metrics"))  # for load balancers and Prometheus, which know no version
+UNVERSIONED = frozenset(("/healthz", "/metrics", "/authority"))  # for load balancers and Prometheus, which know no version
 
 
 def address(path: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from trainmaster.wire.log_times import RECORD, RECORDS_MAX, times_path
+from trainmaster.wire.names import TIMES_RECORD, TIMES_RECORDS_MAX, times_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class LogTimes:
             return
         if size < self._offset:  # the program emptied its log
             self._replace([])
-        if self._count >= RECORDS_MAX:
+        if self._count >= TIMES_RECORDS_MAX:
             records = self._records()
             if records:  # else it could not be read
                 self._replace(_thinned(records, written_s))
@@ -80,24 +80,24 @@ class LogTimes:
         if self._file is None:
             return []
         try:
-            data = os.pread(self._file, self._count * RECORD.size, 0)
+            data = os.pread(self._file, self._count * TIMES_RECORD.size, 0)
         except OSError as error:
             self.stop(str(error))
             return []
-        if len(data) != self._count * RECORD.size:
+        if len(data) != self._count * TIMES_RECORD.size:
             self.stop("another process changed the file of its times")
             return []
-        return list(RECORD.iter_unpack(data))
+        return list(TIMES_RECORD.iter_unpack(data))
 
     def _write(self, records: list[Record]) -> None:
         """Append records. A short write counts as an error."""
         if self._file is None or not records:
             return
-        data = b"".join(RECORD.pack(*one) for one in records)
+        data = b"".join(TIMES_RECORD.pack(*one) for one in records)
         try:
-            if os.fstat(self._file).st_size != self._count * RECORD.size:
+            if os.fstat(self._file).st_size != self._count * TIMES_RECORD.size:
                 raise OSError("another process changed the file of its times")
-            if os.pwrite(self._file, data, self._count * RECORD.size) != len(data):
+            if os.pwrite(self._file, data, self._count * TIMES_RECORD.size) != len(data):
                 raise OSError("the disk is full")
         except OSError as error:
             self.stop(str(error))
@@ -138,7 +138,7 @@ def _thinned(records: list[Record], now_s: float) -> list[Record]:
             if gap_s > max(_EVERY_S, (now_s - records[number][1]) / exact_s):
                 kept.append(records[number])
         kept.append(records[-1])
-        if len(kept) <= RECORDS_MAX * 3 // 4:
+        if len(kept) <= TIMES_RECORDS_MAX * 3 // 4:
             return kept
         exact_s /= 2.0
     return records[1::2]  # the clock went back, so that they seem to be younger than now

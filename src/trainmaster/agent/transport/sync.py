@@ -356,7 +356,11 @@ def connect(launch: Launch, timeout_s: float) -> http.client.HTTPConnection:
     if path:
         connection: http.client.HTTPConnection = _UnixConnection(path, timeout_s)
     elif url.scheme == "https":
-        connection = http.client.HTTPSConnection(url.hostname or "", url.port, timeout=timeout_s)
+        from trainmaster.wire.tls import trusting  # noqa: PLC0415 - slow to import, and agents of this machine use a socket
+
+        authority = launch.get("server_authority")
+        context = trusting(authority) if authority else None
+        connection = http.client.HTTPSConnection(url.hostname or "", url.port, timeout=timeout_s, context=context)
     else:
         connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=timeout_s)
     connection.response_class = Answer

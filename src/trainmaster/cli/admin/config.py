@@ -1,6 +1,5 @@
 """`tm config`: show, explain and change the settings for jobs submitted from here."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,8 @@ import tomlkit
 
 from trainmaster import configuration
 from trainmaster.cli.session import Session, offline
-from trainmaster.client.settings import DEFAULT_PROJECT, FILE, VARIABLES, Setting, default_tags, said
+from trainmaster.client.servers import settings_file
+from trainmaster.client.servers.settings import DEFAULT_PROJECT, FILE, VARIABLES, Setting, default_tags, own_file, said
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
 from trainmaster.spec.faults import nearest
@@ -78,8 +78,8 @@ def set_value(session: Session, key: str, value: str, shared: bool) -> None:
     _known(key)
     if key == "server" and not value.startswith(("http://", "https://")):
         raise UsageError(f"the server {value!r} is not a URL", "write http://HOST:PORT")
-    path = _project_file() if shared else _own_file()
-    document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
+    path = _project_file() if shared else own_file()
+    document = settings_file.read(path)
     section, _, name = key.rpartition(".")
     table: Any = document
     if section:
@@ -87,12 +87,7 @@ def set_value(session: Session, key: str, value: str, shared: bool) -> None:
             document[section] = tomlkit.table()
         table = document[section]
     table[name] = value
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(tomlkit.dumps(document), encoding="utf-8")
-    if path.exists():
-        part.chmod(path.stat().st_mode & 0o777)  # a file with a token must stay private
-    part.replace(path)
+    settings_file.write(path, document)
     session.out.note(f"written to {path}")
     winner = _winner(key)
     if winner.value != value:
@@ -127,7 +122,7 @@ def _known(key: str) -> str:
     if key in VARIABLES or (key.startswith("tags.") and key != "tags."):
         return key
     if key.startswith("token"):
-        raise UsageError("tokens are not set here", f"write it beside its server in {_own_file()}, chmod 600")
+        raise UsageError("tokens are not set here", "log in to its server: tm login URL")
     near = nearest(key, tuple(VARIABLES))
     hint = f"did you mean {near}?" if near else "known: " + "; ".join(f"{name}: {line}" for name, line in _MEANING.items())
     raise UsageError(f"there is no setting {key!r}", hint)
@@ -148,10 +143,6 @@ def _where(place: Setting) -> str:
 
 def _view(place: Setting) -> dict[str, Any]:
     return {"key": place.key, "value": place.value, "source": place.source, "line": place.line}
-
-
-def _own_file() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "trainmaster" / FILE
 
 
 def _project_file() -> Path:

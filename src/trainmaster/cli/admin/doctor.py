@@ -21,7 +21,7 @@ from trainmaster import __version__, configuration, live_processes, troubles
 from trainmaster.cli.inspect import server_troubles
 from trainmaster.cli.render import human
 from trainmaster.cli.session import Session, remote
-from trainmaster.client.embedded import AbsentError
+from trainmaster.client.servers.embedded import AbsentError
 from trainmaster.errors import TrainmasterError
 from trainmaster.home import Home
 

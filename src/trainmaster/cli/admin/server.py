@@ -2,21 +2,24 @@
 
 import re
 import time
+from collections.abc import Mapping
 
 import click
 
 from trainmaster import daemons, live_processes
 from trainmaster.cli.admin.foreground import listen, stay
 from trainmaster.cli.session import Session, quiet_option, remote
-from trainmaster.client import embedded
 from trainmaster.client.api import Client, Row
-from trainmaster.client.settings import configured, is_loopback
+from trainmaster.client.servers import embedded
+from trainmaster.client.servers.settings import configured, is_loopback
 from trainmaster.errors import TrainmasterError, UsageError
 from trainmaster.home import Home
+from trainmaster.wire.tls import fingerprint
 
 _LIVE = ("starting", "running", "stopping")
 _NAMED_MAX = 20
 _CANCEL_S = 120.0  # ranks get 30 s of grace
+_FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
 
 
 def _kinds(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -27,8 +30,11 @@ def _kinds(context: click.Context, option: click.Parameter, value: str | None) -
 
 
 @click.command()
-@click.option("--host", help="Address to listen on; default 127.0.0.1.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; default: a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port on 127.0.0.1; default: the previous one, else a free one.")
+@click.option("--listen", metavar="ADDRESS", help="Also listen for other machines, with TLS: 0.0.0.0, HOST:PORT; port 8470.")
+@click.option("--tls-cert", type=_FILE, help="The certificate for that, in PEM with its chain; default: one of our own.")
+@click.option("--tls-key", type=_FILE, help="Its key, in PEM.")
+@click.option("--insecure", is_flag=True, help="Listen for other machines without TLS: everybody between can read all tokens.")
 @click.option("--nodes", type=click.IntRange(0), help="Declare this many virtual nodes on this machine; 0: the real one.")
 @click.option("--gpus-per-node", type=click.IntRange(0), help="Declare this many stand-in GPUs on each.")
 @click.option("--gpu-kind", callback=_kinds, metavar="KIND[,…]", help="Their kind: a100; several alternate over the nodes.")
@@ -38,30 +44,45 @@ def _kinds(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--new-log", is_flag=True, help="Start over after the event log was lost: keep old files aside, keep agents.")
 @click.option("--failpoints", is_flag=True, help="Let $TRAINMASTER_FAILPOINT kill the server (tests only).")
 @remote
-def up(session: Session, foreground: bool, host: str | None, port: int | None, **declared: int | bool | None) -> None:
+def up(session: Session, foreground: bool, **declared: str | int | bool | None) -> None:
     """Start this machine's server, or restart its dead processes. Does nothing if it is running."""
     _refuse_other(session)
+    _check_listener(declared)
     home, out = Home.default(), session.out
     stopping = listen() if foreground else None
-    info = daemons.start(home, daemons.Options(host=host, port=port, **declared))  # type: ignore[arg-type]
+    info = daemons.start(home, daemons.Options(**declared))  # type: ignore[arg-type]
     _say_up(session, home, info)
     _say_other(session, info.url)
     if stopping is not None:
         stay(home, out, stopping)
 
 
+def _check_listener(given: Mapping[str, str | int | bool | None]) -> None:
+    """Raises: UsageError if options for the listener do not fit together."""
+    about = [name for name in ("tls_cert", "tls_key", "insecure") if given[name]]
+    if about and not given["listen"]:
+        raise UsageError(f"--{about[0].replace('_', '-')} is about the address that --listen names", "add --listen 0.0.0.0")
+    if bool(given["tls_cert"]) != bool(given["tls_key"]):
+        raise UsageError("--tls-cert and --tls-key belong together", "give both, or none for a certificate of our own")
+    if given["insecure"] and given["tls_cert"]:
+        raise UsageError("--insecure uses no certificate", "leave out --insecure, or --tls-cert and --tls-key")
+
+
 def _say_up(session: Session, home: Home, info: live_processes.ServerInfo) -> None:
     out = session.out
-    exposed = exposure(home)
+    how, exposed = elsewhere(home, info.listens) if info.listens else ("", "")
     if exposed:
         out.warn(exposed)
     if out.json:
-        more = {"mlflow": info.mlflow, "trouble": info.trouble or None}
+        more = {"mlflow": info.mlflow, "trouble": info.trouble or None, "listens": info.listens, "login": how or None}
         out.value({"url": info.url, "pids": info.pids, "home": str(home.root), "started": list(info.started), **more})
         return
     fresh = len(set(info.started) & set(live_processes.PROCESSES))
     what = "started" if fresh == len(live_processes.PROCESSES) else "restarted" if fresh else "already running"
     out.data(f"{what}: {info.url}")
+    if info.listens:
+        out.data(f"for other machines: {info.listens}")
+        out.note(f"people with a token there: {how}")
     if info.mlflow:
         mirror_started = live_processes.BESIDE[0] in info.started
         out.data(f"MLflow: {info.mlflow}" + (" (ready in about half a minute)" if mirror_started else ""))
@@ -73,13 +94,17 @@ def _say_up(session: Session, home: Home, info: live_processes.ServerInfo) -> No
     out.note(f"its files: {home.root}\nnext: tm run -- python train.py   tm nodes   tm down")
 
 
-def exposure(home: Home) -> str:
-    """A warning that traffic is readable by others; empty if the server listens on loopback only."""
-    host = (home.read_json(home.settings_json) or {}).get("host")
-    if not host or is_loopback(f"[{host}]" if ":" in host else host):
-        return ""
-    behind = "put a reverse proxy with TLS in front of it, and let it listen on 127.0.0.1"
-    return f"the server listens on {host} without encryption: an eavesdropper can use the tokens it sees; {behind}"
+def elsewhere(home: Home, url: str) -> tuple[str, str]:
+    """(how people of other machines log in, a warning if others can read what they send)."""
+    if url.startswith("http://"):
+        warning = f"other machines reach {url} without encryption: an eavesdropper can use the tokens it sees"
+        return f"tm login {url}", warning
+    try:
+        authority = (home.tls / "authority.pem").read_text()
+    except OSError:
+        return f"tm login {url}", ""
+    uses_own = not (home.read_json(home.settings_json) or {}).get("tls_cert")
+    return f"tm login {url}" + (f" --fingerprint {fingerprint(authority)}" if uses_own else ""), ""
 
 
 def declared_nodes(home: Home) -> str:

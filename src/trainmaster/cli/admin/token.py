@@ -38,7 +38,11 @@ def create(session: Session, name: str, role: str, expires: str | None) -> None:
     out.data(str(made["token"]))
     if not out.quiet:
         out.note(f"the token of {name} ({role}), which expires {_expiry(made)}; it is shown only this once")
-        out.note(f"{name} sets TRAINMASTER_TOKEN to it, and TRAINMASTER_SERVER to {client.url}")
+        if made["url"]:
+            proof = f" --fingerprint {made['fingerprint']}" if made["fingerprint"] else ""
+            out.note(f"{name} pastes it when asked by: tm login {made['url']}{proof}")
+        else:
+            out.note(f"{name} sets TRAINMASTER_TOKEN to it, and TRAINMASTER_SERVER to {client.url}")
         out.note(f"to revoke it: tm token revoke {name}")
 
 

@@ -13,9 +13,9 @@ from trainmaster.cli.render import goes_along, human
 from trainmaster.cli.session import Session, offline, quiet_option, remote
 from trainmaster.client.api import Row
 from trainmaster.client.code_copy.listing import git_state
-from trainmaster.client.embedded import AbsentError
 from trainmaster.client.files import check, foresee_here
 from trainmaster.client.origin import origin
+from trainmaster.client.servers.embedded import AbsentError
 from trainmaster.client.submission import Draft, foresee
 from trainmaster.errors import UsageError
 

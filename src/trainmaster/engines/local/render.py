@@ -86,6 +86,7 @@ def launch(submission: Submission, site: Site, made: AttemptCgroups = _NO_CGROUP
         address_shared=True,
         server_socket=str(site.home.socket("api")),
         server_url=None,
+        server_authority=None,
         credential=submission.credential,
         log_max_bytes=site.settings.log_max_bytes,
         points=str(site.home.points(str(key))),

@@ -13,6 +13,7 @@ from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.credentials import Role
 from trainmaster.server.schemas import described
 from trainmaster.server.schemas.token_schemas import NewToken, TokenGiven, TokenList, TokenRevoked
+from trainmaster.wire.tls import fingerprint
 
 router = APIRouter(tags=["tokens"])
 
@@ -44,7 +45,11 @@ async def create(request: Request) -> bodies.Json:
         raise UsageError("expires_s must be a number of seconds")
     tokens, name = runtime.of(request).tokens, bodies.text(body, "name") or ""
     token, row = await run_in_threadpool(tokens.create, name, Role(role), runtime.user(request), expires_s)
-    return bodies.Json({**_view(row), "token": token}, 201, {"Cache-Control": "no-store"})
+    place = runtime.of(request).services.place
+    where: dict[str, str | None] = {"url": None, "fingerprint": None}
+    if place is not None:
+        where = {"url": place.url, "fingerprint": fingerprint(place.authority) if place.authority else None}
+    return bodies.Json({**_view(row), "token": token, **where}, 201, {"Cache-Control": "no-store"})
 
 
 @router.delete("/tokens/{name}", summary="Revoke a token", response_model=None, responses=described.answers(TokenRevoked))

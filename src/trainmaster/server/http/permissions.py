@@ -30,12 +30,12 @@ _READ_ROUTES = (  # every token may read everything
     "/jobs/{ref}/events", "/jobs/{ref}/watch", "/jobs/{ref}/logs", "/jobs/{ref}/logs/stream", "/jobs/{ref}/artifacts",
     "/jobs/{ref}/spec",
     "/jobs/{ref}/artifacts/{path:anyname}", "/jobs/{ref}/provenance", "/jobs/{ref}/diff", "/compare", "/logbook", "/queue",
-    "/cluster", "/nodes", "/gpus", "/usage", "/history", "/storage", "/storage/verify", "/metrics", "/events/stream",
+    "/me", "/cluster", "/nodes", "/gpus", "/usage", "/history", "/storage", "/storage/verify", "/metrics", "/events/stream",
     "/troubles",
 )  # fmt: skip
 REQUIRED = MappingProxyType(
     {
-        "GET /healthz": Need.NOTHING,
+        **dict.fromkeys(("GET /healthz", "GET /authority"), Need.NOTHING),
         **dict.fromkeys(
             (
                 "POST /agent/sync", "POST /agent/store", "PUT /agent/blob", "GET /agent/blob", "POST /agent/exec/output",

@@ -16,7 +16,17 @@ from trainmaster import __version__, troubles
 from trainmaster.blobs.transfers import refusal, trim
 from trainmaster.model.nodes import NodeState
 from trainmaster.server.agents import agent_sync, exec, store_transfers
-from trainmaster.server.cluster import cluster_rules, gpus, history_export, nodes, prometheus, server_troubles, tokens, usage
+from trainmaster.server.cluster import (
+    cluster_rules,
+    gpus,
+    history_export,
+    nodes,
+    prometheus,
+    server_troubles,
+    sign_in,
+    tokens,
+    usage,
+)
 from trainmaster.server.http import bodies, errors, permissions
 from trainmaster.server.http.authentication import AuthenticationMiddleware
 from trainmaster.server.http.body_memory import MemoryBudget
@@ -93,12 +103,13 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     rooms = (
         submit, queue, cluster_rules, resubmit, provenance, cancelling, exec, job_reads, history_export, artifacts, logs,
         comparison, notes, holding, updating, nodes, gpus, code_copies, storage, verifying, event_streams, usage, tokens,
-        server_troubles, removal,
+        server_troubles, sign_in, removal,
     )  # fmt: skip
     allowed = [Depends(permissions.permitted)]
     for room in rooms:
         app.include_router(room.router, prefix=rest.ROOT, dependencies=allowed)
     app.include_router(prometheus.router, dependencies=allowed)
+    app.include_router(sign_in.unversioned)
 
     health: dict[str, Any] = {"response_model": None, "responses": described.answers(models.Health)}
 
@@ -135,7 +146,7 @@ def _describe(app: FastAPI) -> None:
                         operation["x-body-max-bytes"] = limits.body_max_bytes(method.upper(), path)
                     operation["responses"].pop("422", None)
                     operation["responses"]["default"] = failed
-                    if path == "/healthz":
+                    if path in ("/healthz", "/authority"):
                         operation["security"] = []
             app.openapi_schema = document
         return app.openapi_schema

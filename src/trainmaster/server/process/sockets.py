@@ -1,4 +1,4 @@
-"""The api's listening sockets: a TCP port for users, and a Unix socket for agents, whose path survives a change of the port."""
+"""The sockets of the api on this machine: a TCP port for users, a Unix socket for agents, whose path outlives the port."""
 
 import errno
 import os
@@ -14,17 +14,16 @@ _LOOPBACK = "127.0.0.1"
 _PORT_DIGITS = 5
 
 
-def bind_tcp(home: Home, host: str | None, port: int | None) -> socket.socket:
-    """Bind the requested port, else the previous one, else any. Raises: OperationError."""
+def bind_tcp(home: Home, port: int | None) -> socket.socket:
+    """Bind the requested port of this machine's own address, else the previous one, else any. Raises: OperationError."""
     remembered = home.root / "port"
-    chosen = host or _LOOPBACK
     if port:
-        listener = _bind(chosen, port)
+        listener = bind(_LOOPBACK, port)
     else:
         try:
-            listener = _bind(chosen, _port_in(remembered))
+            listener = bind(_LOOPBACK, _port_in(remembered))
         except OperationError:
-            listener = _bind(chosen, 0)
+            listener = bind(_LOOPBACK, 0)
     with suppress(OSError):  # remembering the port is optional; a full disk must not prevent the start
         write_atomic(remembered, str(listener.getsockname()[1]).encode())
     return listener
@@ -42,9 +41,8 @@ def _port_in(path: Path) -> int:
 
 def url_of(listener: socket.socket) -> str:
     """The URL under which this machine reaches the listener."""
-    host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": _LOOPBACK, "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    host, port = listener.getsockname()
+    return f"http://{host}:{port}"
 
 
 def bind_unix(path: Path) -> socket.socket:
@@ -73,13 +71,13 @@ def prepare_directory(path: Path) -> None:
         raise OperationError(f"{path.parent} belongs to another user", hint)
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """Bind and listen. Raises: OperationError with a readable message."""
-    hint = "choose another with --port"
+def bind(host: str, port: int, option: str = "--port") -> socket.socket:
+    """Bind and listen. `option` of `tm up` chooses another address. Raises: OperationError with a readable message."""
+    hint = f"choose another with {option}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (socket.gaierror, OverflowError) as error:
-        raise OperationError(f"there is no address {host}:{port}: {error}", "choose another with --host") from error
+        raise OperationError(f"there is no address {host}:{port}: {error}", hint) from error
     listener = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY only if the protocol is given
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

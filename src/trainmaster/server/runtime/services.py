@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trainmaster.configuration import Configuration
 from trainmaster.home import Home
@@ -67,6 +67,13 @@ class EventReader(EventStore, JobIndex, Versioned, Protocol):
         ...
 
 
+class Place(NamedTuple):
+    """Where other machines reach the server. `authority`: the certificate of its own authority in PEM, "" if it has none."""
+
+    url: str
+    authority: str
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The stores of one server."""
@@ -80,3 +87,4 @@ class Services:
     tokens: TokenStore
     configuration: Configuration = field(default_factory=Configuration)
     runs: Callable[[str], dict[str, str]] = lambda job: {}  # links to a job's runs in trackers: tracker -> URL
+    place: Place | None = None  # None: only this machine reaches it

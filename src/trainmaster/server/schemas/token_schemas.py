@@ -29,6 +29,8 @@ class TokenGiven(TokenView):
     """A new token; only this response contains `token`."""
 
     token: str
+    url: str | None = Field(description="where other machines reach the server; null: they do not")
+    fingerprint: str | None = Field(description="of the server's own authority, for `tm login`; null: it has none")
 
 
 class TokenList(Described):

@@ -1,4 +1,4 @@
-"""Reads the times of a log, which the agent writes beside it (`wire/log_times.py` defines the file)."""
+"""Reads the times of a log, which the agent writes beside it (`wire.names.times_path` defines the file)."""
 
 import os
 from bisect import bisect_right
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from trainmaster.home import open_regular
-from trainmaster.wire.log_times import RECORD, RECORDS_MAX, times_path
+from trainmaster.wire.names import TIMES_RECORD, TIMES_RECORDS_MAX, times_path
 
 Lines = tuple[int, float | None]  # a number of lines, and when they were written; None: not known
 
@@ -16,7 +16,7 @@ class LogTimes:
 
     def __init__(self, log_path: str) -> None:
         self._file: BinaryIO = open_regular(times_path(log_path))
-        self._count = min(os.fstat(self._file.fileno()).st_size // RECORD.size, RECORDS_MAX)
+        self._count = min(os.fstat(self._file.fileno()).st_size // TIMES_RECORD.size, TIMES_RECORDS_MAX)
 
     def __enter__(self) -> "LogTimes":
         return self
@@ -58,19 +58,19 @@ class LogTimes:
         return found
 
     def _at(self, number: int) -> tuple[int, float]:
-        self._file.seek(number * RECORD.size)
+        self._file.seek(number * TIMES_RECORD.size)
         return self._next()
 
     def _from(self, first: int) -> Iterator[tuple[int, float]]:
-        self._file.seek(first * RECORD.size)
+        self._file.seek(first * TIMES_RECORD.size)
         for _ in range(first, self._count):
             yield self._next()
 
     def _next(self) -> tuple[int, float]:
-        data = self._file.read(RECORD.size)
-        if len(data) < RECORD.size:
+        data = self._file.read(TIMES_RECORD.size)
+        if len(data) < TIMES_RECORD.size:
             raise OSError("the times of the log cannot be read")
-        offset, time_s = RECORD.unpack(data)
+        offset, time_s = TIMES_RECORD.unpack(data)
         return int(offset), float(time_s)
 
 

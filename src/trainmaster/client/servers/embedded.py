@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainmaster import live_processes
 from trainmaster.client.connection import RESTART_S
-from trainmaster.client.settings import Target, embedded_token
+from trainmaster.client.servers.settings import Target, embedded_token
 from trainmaster.errors import UnreachableError
 from trainmaster.home import Home
 

@@ -1,7 +1,8 @@
 """Finds the server to use: argument > environment > project file > user file > /etc > this machine's own server.
 
-`trainmaster.toml` has `server = "https://…"`; outside of projects also `token = "…"` (for that server) and a table
-`[tokens]` from URL to token. Every file may have `project` and `[tags]` as defaults for jobs.
+`trainmaster.toml` has `server = "https://…"`; outside of projects also `token = "…"` (for that server), and tables from URL to
+token (`[tokens]`) and to the certificate of the server's own authority (`[authorities]`), which `tm login` writes. Every file
+may have `project` and `[tags]` as defaults for jobs.
 
 A token belongs to one server. Project files hold no tokens. A token in a user's file is sent only to the server that it
 is written beside. A token from a variable or an argument is never sent to a server that only a project file names. So a
@@ -22,17 +23,21 @@ from trainmaster.home import Home
 FILE = "trainmaster.toml"
 DEFAULT_PROJECT = "default"
 ENV_SERVER, ENV_TOKEN, ENV_TAGS = "TRAINMASTER_SERVER", "TRAINMASTER_TOKEN", "TRAINMASTER_TAGS"
-_KEYS = ("server", "token", "tokens", "project", "tags", "code")  # of our file
+_KEYS = ("server", "token", "tokens", "authorities", "project", "tags", "code")  # of our file
 _PATHS = {"include": ".env", "exclude": "notes/*.pdf"}  # the keys of [code], with an example
 VARIABLES = {"server": ENV_SERVER, "project": "TRAINMASTER_PROJECT"}
 
 
 class Target(NamedTuple):
-    """A configured server. `source`: where it was configured: an argument, a variable or a file."""
+    """A configured server. `source`: where it was configured: an argument, a variable or a file.
+
+    `authority`: the certificate in PEM that alone proves the server; "": the system's certificates do.
+    """
 
     url: str
     token: str
     source: str
+    authority: str = ""
 
     @property
     def warning(self) -> str:
@@ -68,9 +73,10 @@ def configured(server: str | None = None, token: str | None = None, directory: P
     url, source = named[0].rstrip("/"), named[1]
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"{source} names the server {url!r}, which is not a URL", "write http://HOST:PORT")
+    authority = _stored("authorities", url)
     if not given or server or not _is_the_projects(url, directory):
-        return Target(url, given or _stored_token(url), source)
-    stored = _stored_token(url)
+        return Target(url, given or _stored("tokens", url), source, authority)
+    stored = _stored("tokens", url)
     if not stored:
         what = "the token that was given" if token else f"the token in ${ENV_TOKEN}"
         own = os.path.join(_config_directory(), FILE)
@@ -79,7 +85,7 @@ def configured(server: str | None = None, token: str | None = None, directory: P
             f"if that token is for this server: export {ENV_SERVER}={shlex.quote(url)}   "
             f"or write it into {own}, in the table [tokens], beside the server's URL",
         )
-    return Target(url, stored, source)
+    return Target(url, stored, source, authority)
 
 
 def _is_the_projects(url: str, directory: Path) -> bool:
@@ -162,6 +168,11 @@ def _own_files() -> list[Path]:
     return [path for path in (Path(_config_directory(), FILE), Path("/etc/trainmaster") / FILE) if path.is_file()]
 
 
+def own_file() -> Path:
+    """The user's file, which may not exist."""
+    return Path(_config_directory(), FILE)
+
+
 def _config_directory() -> str:
     return os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "trainmaster")
 
@@ -199,22 +210,23 @@ def _unknown(path: Path, key: str, prefix: str, known: Sequence[str]) -> UsageEr
     return UsageError(f"{place}: {key}: unknown key{meant}", f"known are {', '.join(f'{prefix}{name}' for name in known)}")
 
 
-def _stored_token(url: str) -> str:
-    """The token for this server in a user's or the machine's file; empty if there is none.
+def _stored(table: str, url: str) -> str:
+    """What a user's or the machine's file has for this server in `tokens` or `authorities`; empty if there is nothing.
 
     Raises: UsageError, AuthenticationError.
     """
     for path in _own_files():
         value = _read(path)
-        told = value.get("tokens", {})
+        told = value.get(table, {})
         if not isinstance(told, dict):
-            raise UsageError(f"{path}: tokens must be a table", 'write [tokens] and below it: "https://HOST" = "TOKEN"')
-        tokens = {address.rstrip("/"): token for address, token in told.items()}
-        if isinstance(value.get("server"), str) and isinstance(value.get("token"), str):
-            tokens.setdefault(value["server"].rstrip("/"), value["token"])
-        if isinstance(tokens.get(url), str):
-            _refuse_readable(path)
-            return str(tokens[url])
+            raise UsageError(f"{path}: {table} must be a table", f'write [{table}] and below it: "https://HOST" = "…"')
+        known = {address.rstrip("/"): text for address, text in told.items()}
+        if table == "tokens" and isinstance(value.get("server"), str) and isinstance(value.get("token"), str):
+            known.setdefault(value["server"].rstrip("/"), value["token"])
+        if isinstance(known.get(url), str):
+            if table == "tokens":
+                _refuse_readable(path)
+            return str(known[url])
     return ""
 
 
