@@ -102,6 +102,10 @@ def losses(steps: tuple[int, ...], loss: float, **more: object) -> Progress:
         # The count was loaded, and perhaps not the weights.
         (first(EVERY), given(losses((51, 52), 2.29)), UNKNOWN, ["its first step was 51", "its first loss, 2.29, is as at the beginning (2.3)"]),
         (first(EVERY), given(losses((51, 52), 1.9)), SEEN, ["its first step was 51", "its first loss, 1.9, is as at the beginning (2.3)"]),
+        # A loss that had risen is noisy: that of the beginning is no sign of it. A named metric that rises may be an accuracy.
+        (first(EVERY), given(losses((51, 52), 2.2), at=replace(AT_50, last={"loss": 4.0})), SEEN, ["its first step was 51"]),
+        (attempt(1, Progress(EVERY, 55, first={"accuracy": 0.1})), given(Progress((51, 52), 52, first={"accuracy": 0.1}), at=replace(AT_50, last={"accuracy": 0.9})), UNKNOWN,
+         ["its first step was 51", "its first accuracy, 0.1, is as at the beginning (0.1)"]),
         # A loss that had not changed says nothing.
         (first(EVERY), given(losses(EVERY, 2.3), at=replace(AT_50, last={"loss": 2.31})), AGAINST, ["its steps began again at 1"]),
         # Checkpoints.

@@ -40,7 +40,7 @@ def _version(name: str, uri: str, directory: Path) -> dict[str, Any]:
     if not os.path.exists(path):
         if "@" in uri and "/" not in uri:  # a name and a version: the validator has an error for that
             return {"name": name, "uri": path}
-        hint = "a path is absolute, or relative to the work directory; URLs are not checked"
+        hint = "a path is absolute, or relative to the directory that is submitted; URLs are not checked"
         raise UsageError(f"data.{name}: there is no {path}", hint)
     try:
         return {"name": name, "uri": path, **_fingerprint(path)}

@@ -299,7 +299,8 @@ def _by_loss(shown: Progress, begun: Progress, at: Progress) -> _Sign:
             continue
         if abs(now - last) <= _NEAR * apart:
             return _Sign(True, f"its first {name}, {now:.4g}, is near the {last:.4g} of the checkpoint")
-        if abs(now - first) <= _NEAR * apart:
+        risen = last > first and "loss" in name.lower()  # noisy, or diverging: a lower value is no sign of lost weights
+        if abs(now - first) <= _NEAR * apart and not risen:
             clear = apart >= _FAR * abs(first) and abs(now - first) <= _SAME * apart
             return _Sign(False if clear else None, f"its first {name}, {now:.4g}, is as at the beginning ({first:.4g})")
     return _NO_SIGN
