@@ -15,7 +15,7 @@ import serving
 
 from trainmaster.client.api import Client
 from trainmaster.client.connection import Call, Connection
-from trainmaster.client.settings import embedded_token
+from trainmaster.client.servers.settings import embedded_token
 from trainmaster.home import Home
 
 JOBS, WAITING = 1600, 50
