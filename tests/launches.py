@@ -66,6 +66,7 @@ def launch(root: Path, **changes: Any) -> Launch:
         "points": str(root / "points.jsonl"),
         "run": None,
         "grace_s": 5.0,
+        "apart": False,
         "remote": False,
     }
     orders.update(changes)  # type: ignore[typeddict-item]

@@ -15,6 +15,7 @@ UNVERSIONED = ("/healthz", "/metrics", "/authority")
 MOVED = sorted(route for route, need in REQUIRED.items() if need is not Need.AGENT and not route.endswith(UNVERSIONED))
 AGENTS = (  # of the agents that run; an older version's, too
     ("POST", "/agent/sync"), ("POST", "/agent/store"), ("PUT", "/agent/blob"), ("GET", "/agent/blob"),
+    ("PUT", "/agent/file"),
     ("POST", "/agent/exec/output"), ("POST", "/agent/exec/input"),
 )  # fmt: skip
 

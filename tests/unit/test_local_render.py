@@ -100,7 +100,7 @@ def test_a_whole_launch() -> None:
         "address": "127.0.0.1",
         "address_shared": True,
         "server_socket": "/state/api.sock",
-        **dict.fromkeys(("server_url", "server_authority")),
+        **dict.fromkeys(("server_url", "server_authority")), "apart": False,
         "credential": "credential",
         "log_max_bytes": 268435456,
         "points": "/state/points/train-1.2~n1.jsonl",

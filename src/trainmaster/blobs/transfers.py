@@ -7,7 +7,8 @@ the job was forked from. All else is refused. A part of a checkpoint exists once
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainmaster.blobs.cached_store import CachedBlobs
@@ -25,6 +26,7 @@ _CRC32 = re.compile(r"([A-Za-z0-9+/]{6}==)?\Z")
 _NUMBER = re.compile(r"[1-9][0-9]{0,4}\Z")  # of a part
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _READ_BYTES = 1024 * 1024
+_BLOCK = tarfile.BLOCKSIZE
 
 
 def check_writes(job: Job, key: AgentKey, name: str) -> str:
@@ -192,6 +194,37 @@ def bring_code(blobs: Blobs, digests: Iterable[str]) -> None:
             tree = json.loads(file.read())
         check_tree(tree)
         blobs.bring_code([object_name(entry["sha256"]) for entry in tree["entries"] if entry["type"] == "file"])
+
+
+def code_pieces(blobs: Blobs, digest: str) -> Iterator[bytes]:
+    """A code copy as one stream, a tar archive, because a request for each of its files takes long.
+
+    It has `objects/<2 hex>/<62 hex>`, each once, and at its end `trees/<digest>.json`: it is complete if that is there.
+
+    Raises: NotFoundError, DamagedError, and what the store raises.
+    """
+    with blobs.open(tree_name(digest)) as file:
+        tree = file.read()
+    entries = json.loads(tree)
+    check_tree(entries)
+    wanted = {entry["sha256"]: entry["bytes"] for entry in entries["entries"] if entry["type"] == "file"}
+    for sha256, size in sorted(wanted.items()):
+        yield _head(object_name(sha256), size)
+        with blobs.open(object_name(sha256)) as file:
+            while data := file.read(_READ_BYTES):
+                yield data
+        yield _padding(size)
+    yield _head(tree_name(digest), len(tree)) + tree + _padding(len(tree)) + bytes(2 * _BLOCK)
+
+
+def _head(name: str, size: int) -> bytes:
+    member = tarfile.TarInfo(name.removeprefix("code/"))
+    member.size = size
+    return member.tobuf()
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % _BLOCK)
 
 
 def _direct(blobs: Blobs) -> Direct:

@@ -121,4 +121,5 @@ class Launch(TypedDict):
     points: str  # file for the metric points that the server has not acknowledged (`agent.transport.points`)
     run: Optional[RunIdentity]  # None: the job names its own tracking server, and the agent does not listen for `mlflow`
     grace_s: float
+    apart: bool  # this node shares no disk with the server, so `remote` is true, too (missing in launches of older versions)
     remote: bool  # remote store: the paths above are in this node's cache (`agent.transport.remote_store`)

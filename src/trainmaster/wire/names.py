@@ -35,6 +35,7 @@ def restored_mark(home: str) -> str:
     return epoch[:_EPOCH_MARK] if epoch.startswith(RESTORED_EPOCH) else ""
 
 
+APART = "apart"  # marks a directory at the server that holds copies: nothing in it says whether the agent lives
 TIMES_RECORD = struct.Struct("<Qd")  # of `times_path`
 TIMES_RECORDS_MAX = 65_536  # 1 MiB for each log
 
@@ -52,7 +53,6 @@ def is_url(uri: str) -> bool:
     """Whether an entry of `data` is a URL, which is passed on unchanged, and not a path."""
     scheme, mark, _ = uri.partition("://")
     return bool(mark) and scheme[:1].isalpha() and all(c.isalnum() or c in "+-." for c in scheme)
-
 
 def rank_log(rank: int) -> str:
     """The file with a rank's standard output and error, interleaved as written (binary, any encoding)."""
@@ -82,6 +82,17 @@ def times_path(log_path: str) -> str:
     belongs to the log as it was before it was cut or emptied, and is about to be replaced.
     """
     return log_path + ".times"
+
+
+def code_archive(digest: str) -> str:
+    """What an agent without the server's disk asks for: the tree and all objects of a code copy, as a tar archive."""
+    return f"code/{digest}.tar"
+
+
+def is_copied(name: str) -> bool:
+    """Whether an agent copies this file of its directory to a server with which it shares no disk (`PUT /agent/file`)."""
+    is_log = name.startswith(("rank", "role-")) and name.endswith((".log", ".log.times"))
+    return name in (AGENT_LOG, EXIT) or (is_log and "/" not in name and name.isprintable())
 
 
 def torch_error(rank: int) -> str:

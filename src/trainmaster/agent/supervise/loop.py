@@ -31,6 +31,7 @@ TELL_S = 0.02  # a job that ends earlier reports its start and its end in one re
 POLL_S = 0.3  # a job that ends earlier never asks for orders
 _COMMIT_MIN_S = 2.0  # for the last checkpoint, even if the grace period was shorter
 _COMMIT_MAX_S = 3600.0
+_COPIES_S = 60.0  # for the last copies of logs and records, on a node without the server's disk
 
 
 class Attempt:
@@ -84,6 +85,9 @@ class Attempt:
         except OSError as error:  # then the server's record is the only one
             sys.stderr.write(f"the record of the end could not be written: {error}\n")
         self._sync.send_points()
+        if self._output.copies is not None:
+            self._output.copies.record = self._end.environment or ""
+            self._output.copies.finish(_COPIES_S)
         told = {name: value for name, value in ended.items() if name not in ("kind", "n")}
         self._outbox.report("ended", **{**told, "staged": [], "kept": [], "run": [], "not_kept": [], "warned": []})
         self._sync.finish()
@@ -114,6 +118,8 @@ class Attempt:
             aside = f"; {restored.aside}" if restored and restored.aside else ""
             given = "no checkpoint of this job was in the store when it started, so it was given none"
             self._outbox.warn("restart", given + aside)
+        if self._output.copies is not None and self._environment is not None:
+            self._output.copies.record = self._environment.digest or ""
         if self._environment is not None:
             self._environment.record_in_background(self._outbox)
         if spawn.escaped(start.ranks, launch):

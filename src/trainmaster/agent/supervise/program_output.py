@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainmaster.agent.metrics.progress import Progress
     from trainmaster.agent.processes.rank import Rank
     from trainmaster.agent.supervise.storing import StoreWorker
+    from trainmaster.agent.transport.file_copies import FileCopies
 
 READ_MAX_S = 0.25  # between two reads
 _LOST = "some of what the program reported through the SDK could not be written and is lost, as when the disk is full"
@@ -47,6 +48,12 @@ class ProgramOutput:
             RankOutput(rank, Parser(pattern, automatic, sink.epochs), log_max_bytes, sink, self._read_tracker)
             for rank, sink in sinks
         ]
+        self.copies: Optional[FileCopies] = None  # on a node without the server's disk
+        if start.launch.get("apart"):
+            from trainmaster.agent.transport.file_copies import FileCopies  # noqa: PLC0415 - the usual agent has no use for it
+
+            self.copies = FileCopies(start.launch, start.directory.path)
+            self.copies.start()
         self._every_s = _READ_MIN_S
         self.due_s = time.monotonic()  # when `read` has something to do next
 

@@ -6,12 +6,14 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from trainmaster.agent.transport.remote_store import Remote
 from trainmaster.wire import disks
-from trainmaster.wire.names import MANIFEST, blob_name, part_lock, part_stored, stored_name
+from trainmaster.wire.names import MANIFEST, blob_name, code_archive, part_lock, part_stored, stored_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ _AT_ONCE = 4
 _BATCH = 64
 _PATIENCE_S = 900.0  # how long an unreachable store is retried before the start fails
 _MANIFEST_MAX = 1 << 28
+_COPY_BYTES = 1 << 20
 
 
 class DigestMismatch(Exception):
@@ -30,8 +33,46 @@ class DigestMismatch(Exception):
 
 
 def code(launch: Launch) -> None:
-    """Make sure that the code copy is in the cache; the server fetches what is missing. Raises: OSError."""
-    Remote(launch, _PATIENCE_S).ask("code")
+    """Make sure that the code copy is in this node's cache. Raises: OSError."""
+    if launch.get("apart"):
+        _code_archive(launch)
+    else:
+        Remote(launch, _PATIENCE_S).ask("code")  # the server, on the same disk, fetches what is missing
+
+
+def _code_archive(launch: Launch) -> None:
+    """Bring the whole code copy in one request, unless its tree is here: that comes last."""
+    layout = launch["code"]
+    assert layout is not None
+    root, tree = os.path.dirname(layout["objects"]), layout["tree"]
+    if os.path.exists(tree):
+        return
+    os.makedirs(root, exist_ok=True)
+    archive = os.path.join(root, f".{os.getpid()}-{os.path.basename(tree)}.tar")
+    try:
+        _file(Remote(launch, _PATIENCE_S), code_archive(os.path.basename(tree)[: -len(".json")]), archive, None)
+        _unpack(archive, root)
+    finally:
+        with suppress(OSError):
+            os.unlink(archive)
+    if not os.path.exists(tree):
+        raise OSError(f"the code copy came without its list of files ({tree})")
+
+
+def _unpack(archive: str, root: str) -> None:
+    """Lay the archive's files below `root`; each appears whole. What they hold is checked when it is laid out."""
+    with tarfile.open(archive, "r:") as members:
+        for member in members:
+            parts = member.name.split("/")
+            content = members.extractfile(member) if parts[0] in ("objects", "trees") and ".." not in parts else None
+            if content is None:
+                raise OSError(f"the code copy has an entry that does not belong to it: {member.name!r}")
+            target = os.path.join(root, member.name)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            part = f"{target}.{os.getpid()}.part"
+            with open(part, "wb") as file:
+                shutil.copyfileobj(content, file, _COPY_BYTES)
+            os.rename(part, target)
 
 
 @contextmanager
@@ -113,13 +154,13 @@ def _addresses(remote: Remote, names: List[str]) -> Dict[str, Optional[str]]:
     return urls
 
 
-def _file(remote: Remote, name: str, target: str, addresses: Dict[str, Optional[str]]) -> str:
-    """Download one blob and return the SHA-256 of the received bytes."""
+def _file(remote: Remote, name: str, target: str, addresses: Optional[Dict[str, Optional[str]]]) -> str:
+    """Download one blob and return the SHA-256 of the received bytes. `addresses`: None if the server itself sends it."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    first = [addresses[name]]
+    first = [addresses[name]] if addresses is not None else []
 
     def address() -> Optional[str]:
-        return first.pop() if first else _addresses(remote, [name])[name]
+        return None if addresses is None else first.pop() if first else _addresses(remote, [name])[name]
 
     with open(target, "wb", buffering=0) as file:
         digest = [hashlib.sha256()]

@@ -85,8 +85,7 @@ def launch(submission: Submission, site: Site, made: AttemptCgroups = _NO_CGROUP
         address=share.address,
         address_shared=True,
         server_socket=str(site.home.socket("api")),
-        server_url=None,
-        server_authority=None,
+        server_url=None, server_authority=None, apart=False,  # it runs on the server's machine
         credential=submission.credential,
         log_max_bytes=site.settings.log_max_bytes,
         points=str(site.home.points(str(key))),

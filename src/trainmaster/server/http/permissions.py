@@ -38,8 +38,8 @@ REQUIRED = MappingProxyType(
         **dict.fromkeys(("GET /healthz", "GET /authority"), Need.NOTHING),
         **dict.fromkeys(
             (
-                "POST /agent/sync", "POST /agent/store", "PUT /agent/blob", "GET /agent/blob", "POST /agent/exec/output",
-                "POST /agent/exec/input",
+                "POST /agent/sync", "POST /agent/store", "PUT /agent/blob", "GET /agent/blob", "PUT /agent/file",
+                "POST /agent/exec/output", "POST /agent/exec/input",
             ),
             Need.AGENT,
         ),

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from trainmaster import __version__, troubles
 from trainmaster.blobs.transfers import refusal, trim
 from trainmaster.model.nodes import NodeState
-from trainmaster.server.agents import agent_sync, exec, store_transfers
+from trainmaster.server.agents import agent_sync, exec, file_copies, store_transfers
 from trainmaster.server.cluster import (
     cluster_rules,
     gpus,
@@ -98,6 +98,7 @@ def create_app(services: Services, control_ready: Callable[[], bool]) -> FastAPI
     app.router.routes.append(Route("/agent/store", store_transfers.store, methods=["POST"]))
     app.router.routes.append(Route("/agent/blob", store_transfers.put, methods=["PUT"]))
     app.router.routes.append(Route("/agent/blob", store_transfers.get, methods=["GET"]))
+    app.router.routes.append(Route("/agent/file", file_copies.put, methods=["PUT"]))
     app.router.routes.append(Route("/agent/exec/output", exec.agent_output, methods=["POST"]))
     app.router.routes.append(Route("/agent/exec/input", exec.agent_input, methods=["POST"]))
     rooms = (

@@ -29,8 +29,10 @@ _BY_ROUTE: Mapping[tuple[str, str], int] = {
     ("POST", "/agent/sync"): 8 * MIB,
     ("POST", "/agent/store"): 64 * MIB,  # a manifest of very many files
     ("POST", "/agent/exec/output"): 2 * MIB,
+    ("PUT", "/agent/file"): 4 * MIB,
 }
 
+COPY_MAX_BYTES = 4 * 1024 * MIB  # of one file that an agent copies; agents cut their logs far below
 ALL_BODIES_BYTES = 128 * MIB  # total size of bodies in memory; further requests wait
 BUSY_S = 20.0  # how long a request waits for memory before it is rejected as busy
 
