@@ -44,8 +44,8 @@ _STEP = re.compile(  # of a text in lower case: far faster than re.IGNORECASE
 )
 _POSITION = re.compile(  # in an epoch: `[640/60000 (1%)]`, `[0][ 10/5005]`, `1 | 200/2983 batches`, `1/9 ━━━━ 469/938 0:00:05`
     r"\d{1,9}(?: ?/ ?\d{1,9})?[\]|,:\t -]{0,8}"
-    r"(?:[\[(] {0,6}(\d{1,12}) {0,2}/ {0,2}(\d{1,12})(?: ?\( {0,3}\d{1,3}(?:\.\d{1,4})?%\))? {0,2}[\])]"
-    r"|(?:━[━╸╺]{0,200} )?(\d{1,12}) {0,2}/ {0,2}(\d{1,12}) (?:batches\b|\d{1,2}:\d\d))"
+    r"(?:[\[(] {0,6}(\d{1,12}) {0,2}/ {0,2}(\d{1,12})(?: ?\( {0,3}\d{1,3}(?:\.\d{1,4})?%\)| [a-z]{1,12})? {0,2}[\])]"
+    r"|(?:━[━╸╺]{0,200} )?(\d{1,12}) {0,2}/ {0,2}(\d{1,12})(?: (?:batches\b|\d{1,2}:\d\d)|;| {1,2}(?=[a-z_]{1,20}=)))"
 )
 _TRAIN = re.compile(r"Train(?:ing)?: (\d{1,9}) {1,2}\[ {0,2}\d{1,12}/\d")  # timm: the epoch, and the batch in brackets
 _AT_EPOCH = re.compile(r"(\d{1,9})epoch(?: results)?:(?:train:\d{1,9}-(\d{1,12})batch| ?[A-Za-z\[])")  # ESPnet
@@ -55,7 +55,7 @@ _ROUND_BESIDE = re.compile(  # torchtune: epoch and step; GPT-2: step and second
     r"(?:\d{1,9}\||\[ {0,2})(\d{1,12})(?:\|(?=[A-Za-z])| {1,2}\| {1,2}[\d.:]{1,15}\] {1,2}(?=[A-Za-z][^:=]{0,80}[:=]))"
 )
 _ROUND = re.compile(
-    r"\[ {0,2}(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(?: {0,2}([/,]) {0,2}\d{1,12})?\](?:\[ {0,2}(\d{1,12})/(\d{1,12})\])?"
+    r"\[ {0,2}(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(?: {0,2}([/,]) {0,2}(\d{1,12}))?\](?:\[ {0,2}(\d{1,12})/(\d{1,12})\])?"
     r":? {1,2}(?=\d{1,9} [a-z]{1,20}, |[A-Za-z\"'%][^:=]{0,80}[:=])"
     r"|(\d{1,12}): {1,2}(?:\[[\dmsh:]{1,20} / [\dmsh:]{1,20}\], {1,2})?(?=[A-Za-z][^:=]{0,80}[:=])"  # how long it took
 )
@@ -91,6 +91,7 @@ _ARROWS = tuple(f"{blanks}{arrow}" for blanks in ("", " ", "  ") for arrow in ("
 _UNIT = re.compile(  # a duration or a size is no metric
     r" ?(?:ms|us|ns|s|secs?|seconds?|mins?|minutes?|hours?|hrs?|days?|bytes|[kKMGTP](?:i?[Bb])?)(?![\w/])"
 )
+_RATE = re.compile(r" ?[A-Za-z]{1,20}/(?:s|sec|second) \Z")  # of the speed before: 70 samples/sec 1956 tokens/sec
 _SIZES = (" G", " M", " K", " k", " T", " P")
 _BEFORE_CELL = re.compile(rf".*(?:[,;|]|: |[.!?]{_STOP}|  | - )", re.DOTALL)
 _BEFORE_CLAUSE = re.compile(r".*[|:;,.!?](?= )", re.DOTALL)  # End of training | test loss  5.20
@@ -190,15 +191,15 @@ def _of_another(before: str) -> bool:
 def round_number(text: str) -> Optional[tuple[list[Counter], str]]:
     """The number at the beginning of a line, as XGBoost, LightGBM and CatBoost print it, and the rest of the line.
 
-    Two counters if the line begins with an epoch and the batch in it: `[0/5][100/782] Loss_D: 0.3`.
+    Two counters if the line begins with an epoch and the batch in it: `[0/5][100/782] Loss_D: 0.3`, `[1,  2000] loss: 2.1`.
     """
     match = _ROUND.match(text)
     if match is None:
         beside = _ROUND_BESIDE.match(text)
         return None if beside is None else ([Counter("step", beside[1])], text[beside.end() :])
-    word = "epoch" if match[2] == "," or match[3] else "step"
-    said = [Counter(word, match[1] or match[5])]
-    return [*said, Counter("batch", match[3], match[4])] if match[3] else said, text[match.end() :]
+    batch = match[4] or (match[3] if match[2] == "," else "")
+    said = [Counter("epoch" if batch else "step", match[1] or match[6])]
+    return [*said, Counter("batch", batch, match[5])] if batch else said, text[match.end() :]
 
 
 def head(text: str) -> str:
@@ -261,7 +262,7 @@ def pairs(text: str) -> Iterator[Pair]:
         if not gap.strip(" ") and start != of_end:
             before = end
             continue
-        if spaced and _ROW.match(text, end):
+        if spaced and (_ROW.match(text, end) or (before and _RATE.match(gap))):
             before = end
             continue
         if spaced and match[1].isalpha() and not measured(gap.rstrip(" ").rpartition(" ")[2]):
