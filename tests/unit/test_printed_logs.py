@@ -53,6 +53,59 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("| epoch 003 | train loss 1.5 | words/s    961 | bsz    32", (None, {"train_loss": 1.5, "words/s": 961.0, "bsz": 32.0})),
         ("[Train Epoch: 4/20] [200/2000 images] loss=0.625", (6200, {"loss": 0.625})),
     ],
+    "Nanotron: the ranks in a prefix are no metrics": [
+        ("01/17/2024 13:47:27 [INFO|DP=0|PP=1|TP=0|node-26-0]: iteration: 10 / 1000 | lm_loss: 10.5 | lr: 1e-05", (10, {"lm_loss": 10.5, "lr": 1e-05})),
+        ("[0034:0]:01/17/2024 13:47:29 [INFO|DP=0|PP=1|TP=0|node-26-0]: iteration: 11 / 1000 | lm_loss: 10.25", (11, {"lm_loss": 10.25})),
+    ],
+    "ESPnet: a host with a hyphen": [
+        (f"{HOST} (trainer:452) INFO: 2epoch:train:1-10batch: loss=59.5, acc=0.125", (10, {"loss": 59.5, "acc": 0.125})),
+    ],
+    "fairseq: an object of texts, one of them a percentage": [
+        ('{"epoch": 2, "loss": "3.25", "ppl": "2.5", "num_updates": 50, "clip": "100%"}', (50, {"epoch": 2.0, "loss": 3.25, "ppl": 2.5, "clip": 100.0})),
+    ],
+    "RotatE and Deeplearning4j: a value at a step": [
+        ("2021-11-08 04:46:57,318 INFO     Training average positive_sample_loss at step 100: 3.25", (100, {"Training_average_positive_sample_loss": 3.25})),
+        ("2021-11-08 04:46:57,318 INFO     Training average loss at step 100: 1.5", (100, {"Training_average_loss": 1.5})),
+        ("2021-11-08 04:46:57,318 INFO     Valid MRR at step 100: 0.25", (100, {"Valid_MRR": 0.25})),
+        ("2021-11-08 04:46:57,318 INFO     Valid HITS@10 at step 100: 0.5", (100, {"Valid_HITS@10": 0.5})),
+        ("[main] INFO org.deeplearning4j.optimize.listeners.ScoreIterationListener - Score at iteration 101 is 0.125", (101, {"Score": 0.125})),
+        ("Accuracy at iteration 110: 0.75", (110, {"Accuracy": 0.75})),
+        ("Time at step 120: 0.5 s", (120, {})),
+        ("Saved at step 130: 5 files", None),
+    ],
+    "Flair: two means under one name": [
+        ("- F-score (micro) 0.75", (None, {"F-score_micro": 0.75})),
+        ("- F-score (macro) 0.5", (None, {"F-score_macro": 0.5})),
+        ("F1 (weighted): 0.25, F1 (macro): 0.125", (None, {"F1_weighted": 0.25, "F1_macro": 0.125})),
+    ],
+    "deeprm: a mean and its deviation": [
+        ("MeanRew: \t -257.5 +- 63.5", (None, {"MeanRew": -257.5})),
+        ("step 5 loss: 0.5 +/- 0.25, acc: 0.75 ± 0.125", (5, {"loss": 0.5, "acc": 0.75})),
+    ],
+    "spaCy: a table whose header begins with one letter and a sign": [
+        ("E    #       LOSS TOK2VEC  LOSS NER  ENTS_F  SCORE ", None),
+        ("---  ------  ------------  --------  ------  ------", None),
+        ("  0       0          0.00     45.50    0.25    0.00", (0, {"LOSS_TOK2VEC": 0.0, "LOSS_NER": 45.5, "ENTS_F": 0.25, "SCORE": 0.0})),
+        ("  0     200         12.50   1834.50   55.25    0.55", (200, {"LOSS_TOK2VEC": 12.5, "LOSS_NER": 1834.5, "ENTS_F": 55.25, "SCORE": 0.55})),
+    ],
+    "Ludwig of old: a table whose rows are the parts of the data": [
+        ("Epoch   4", (4, {})),
+        ("╒══════════╤════════╤════════════╕", None),
+        ("│ rating   │   loss │   accuracy │", None),
+        ("╞══════════╪════════╪════════════╡", None),
+        ("│ train    │ 1.1250 │     0.3750 │", (None, {"train_loss": 1.125, "train_accuracy": 0.375})),
+        ("├──────────┼────────┼────────────┤", None),
+        ("│ vali     │ 1.2500 │     0.2500 │", (None, {"vali_loss": 1.25, "vali_accuracy": 0.25})),
+        ("╘══════════╧════════╧════════════╛", None),
+        ("│ other    │ 1.2500 │     0.2500 │", None),
+    ],
+    "char-rnn: the step of all, and the epochs as a fraction": [
+        ("634/9500 (epoch 3.337), train_loss = 1.75, grad/param norm = 3.5e-02, time/batch = 0.125s", (634, {"train_loss": 1.75, "grad/param_norm": 0.035})),
+        ("635/9500 (epoch 3), train_loss = 1.5, time/batch = 0.125", (635, {"train_loss": 1.5, "time/batch": 0.125})),
+    ],
+    "Marian: what a script measures has its name": [
+        ("[2021-07-17 13:51:53] [valid] Ep. 1 : Up. 2000 : translation : 2.25 : new best", (2000, {"valid_translation": 2.25})),
+    ],
 }
 
 

@@ -64,8 +64,8 @@ def of_json(line: bytes) -> Optional[Object]:
         else:
             flat[str(key)] = value
     texts = [value for value in flat.values() if isinstance(value, str)]
-    if texts and all(re.fullmatch(NUMBER, text) for text in texts):
-        flat = {name: number(value) if isinstance(value, str) else value for name, value in flat.items()}
+    if texts and all(re.fullmatch(f"{NUMBER}%?", text) for text in texts):
+        flat = {name: number(value.rstrip("%")) if isinstance(value, str) else value for name, value in flat.items()}
     values = {name: float(value) for name, value in flat.items() if name.lower() not in _RECORD and is_value(value)}
     made = of_numbers(values, all_numbers=len(values) == len(found))
     word = next((found[key].lower() for key in _SET_KEYS if isinstance(found.get(key), str)), "")

@@ -35,7 +35,7 @@ _DASHES = re.compile(r" *-{2,}(?: +-{2,})+ *\Z")  # a line between the header an
 _VALUED = re.compile(r" [-+]?\.?\d[\d.,%e+-]{0,30}\Z")  # `Epoch 10 | Loss 0.5` is no header
 _BAR = re.compile(r": {1,2}\d{1,3}%\|")
 _THIN_BAR = re.compile(r": {1,2}\d{1,3}% [━─╸╺]")  # Ultralytics, after the last column
-_COMMENT = re.compile(r"\A {0,2}(?:[A-Za-z]{1,30} {1,2})?# {0,2}(?=[A-Za-z])")  # `  Train  #  Epoch  loss`, of NequIP
+_COMMENT = re.compile(r"\A {0,2}(?:[A-Za-z]{2,30} {1,2})?# {0,2}(?=[A-Za-z])")  # `  Train  #  Epoch  loss`, of NequIP
 _LABELLED = re.compile(r"! (?:Initial )?(Train|Validation|Test) {1,2}(?=\d)")  # a row below such a header
 _LABELS = {"Train": "", "Validation": "val", "Test": "test"}
 _SHORT = ("e", "#")  # of spaCy
