@@ -219,3 +219,9 @@ def test_a_number_that_counts_to_another_is_a_step(form: str, read: dict[str, fl
 def test_a_number_that_stands_still_is_no_step() -> None:
     lines = [f"proc 7 quality 0.{digit}" for digit in (5, 6, 7)]
     assert "step" not in (suggested(lines[0], lines[1:]) or "step")
+
+
+def test_a_value_alone_is_told_by_what_follows_it() -> None:
+    pattern = suggested("0.5\t = quality of all", ["0.25\t = quality of all"])
+    assert pattern == r"^\s*(?P<value_1>[-+.\deE]+|nan|NaN|inf|Inf)\s+=\s*quality\s+of\s+all"
+    assert suggested("12 0.5 0.25") == r"^\s*\d\S*\s+(?P<value_1>[-+.\deE]+|nan|NaN|inf|Inf)\s+(?P<value_2>[-+.\deE]+|nan|NaN|inf|Inf)"

@@ -103,6 +103,30 @@ RUNS: dict[str, list[tuple[str, object]]] = {
         ("634/9500 (epoch 3.337), train_loss = 1.75, grad/param norm = 3.5e-02, time/batch = 0.125s", (634, {"train_loss": 1.75, "grad/param_norm": 0.035})),
         ("635/9500 (epoch 3), train_loss = 1.5, time/batch = 0.125", (635, {"train_loss": 1.5, "time/batch": 0.125})),
     ],
+    "a logger with long dashes": [
+        ("2020-10-10 08:33:27,988 — agents.vpg.vpg — INFO — Epoch: 3", (3, {})),
+        ("2020-10-10 08:33:27,988 — agents.vpg.vpg — INFO — Average Episode Return: 24.5    ", (None, {"Average_Episode_Return": 24.5})),
+        ("2020-10-10 08:33:27,989 — agents.vpg.vpg — INFO — Std Episode Return:     11.5    ", (None, {"Std_Episode_Return": 11.5})),
+        ("2020-10-10 08:33:27,989 — agents.vpg.vpg — INFO — Loss of the current policy:     –0.5", (None, {"Loss": -0.5})),
+    ],
+    "WassersteinGAN: epoch, batch, and the steps of the generator": [
+        ("[0/25][735/782][147] Loss_D: -1.25 Loss_G: 0.625 Loss_D_fake 0.5", (735, {"Loss_D": -1.25, "Loss_G": 0.625})),
+        ("[1/25][5/782][157] Loss_D: -1.5 Loss_G: 0.5 Loss_D_fake 0.5", (787, {"Loss_D": -1.5, "Loss_G": 0.5})),
+    ],
+    "AutoGluon: the value stands before its name": [
+        ("Fitting model: LightGBM ...", None),
+        ("\t-2.5\t = Validation score   (-root_mean_squared_error)", (None, {"Validation_score": -2.5})),
+        ("\t0.42s\t = Training   runtime", None),
+        ("\t0.75\t = Validation accuracy score", (None, {"Validation_accuracy_score": 0.75})),
+        ("0.5 = alpha", None),
+    ],
+    "DreamerV3: names and values between slashes, below a step": [
+        ("train/actor_loss 2.5 / train/action_max 4.5 /", None),
+        ("────────── Step 15104 ──────────", (15104, {})),
+        ("episode/length 3000 / episode/score 0.5 / episode/reward_rate 0 /   ", (None, {"episode/length": 3000.0, "episode/score": 0.5, "episode/reward_rate": 0.0})),
+        ("train/action_mean -0.25 / train/opt_loss 1e-6 /", (None, {"train/action_mean": -0.25, "train/opt_loss": 1e-6})),
+        ("Saved 5 / 10 files", None),
+    ],
     "Marian: what a script measures has its name": [
         ("[2021-07-17 13:51:53] [valid] Ep. 1 : Up. 2000 : translation : 2.25 : new best", (2000, {"valid_translation": 2.25})),
     ],

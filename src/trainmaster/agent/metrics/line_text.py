@@ -13,7 +13,7 @@ _BLANKS = re.compile(r" {3,}")
 _LOOKALIKES = str.maketrans(
     {
         **dict.fromkeys("\u00a0\u2007\u2009\u202f\u3000", " "),
-        "\u2212": "-",
+        **dict.fromkeys("\u2013\u2014\u2212", "-"),
         "\uff1a": ": ",
         "\uff0c": ", ",
         "\uff1d": "=",

@@ -33,6 +33,7 @@ _FIRST_MAX = 100  # characters
 _SETS_BESIDE = words("val valid validation test eval evaluation dev")  # beside the training
 _OF_SET = re.compile(r"(train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev)_", re.IGNORECASE)
 _BEFORE_CELLS = re.compile(r"(\d{1,12}) {1,2}\| {1,2}(?=[A-Za-z])")  # llama2.c: `10 | loss 3.78 | lr 5.0e-04`
+_BETWEEN_SLASHES = re.compile(rf"([A-Za-z][\w/.-]{{0,120}}) ({NUMBER})\Z")
 _BESIDE = re.compile(r"[Vv]al|VAL|[Tt]est|TEST|[Dd]ev|DEV")  # fast
 _APART = re.compile(r"[|,;/(){}\[\]]| - |--")
 _PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val|test|eval|dev): {0,2}\()", re.IGNORECASE)
@@ -145,6 +146,12 @@ def before_cells(text: str) -> Optional[tuple[str, list[Pair]]]:
     if match is None or not given or "|" in rest[: given[0].at] or not any(pair.measured for pair in given):
         return None
     return None if any(one.alone for one in counters(rest[:_FIRST_MAX])) else (match[1], given)
+
+
+def between_slashes(body: str) -> dict[str, float]:
+    """The values of a row of DreamerV3: `train/opt_loss 0.5 / train/opt_steps 940 /`. Empty if it is none."""
+    found = [_BETWEEN_SLASHES.match(cell) for cell in body.removesuffix(" /").split(" / ")]
+    return {one[1]: float(one[2].replace(",", "")) for one in found if one is not None} if all(found) else {}
 
 
 def in_one_part(body: str, given: list[Pair]) -> None:

@@ -142,7 +142,7 @@ _DECIMAL = re.compile(r"[-+]?\d{1,15}\.\d")
 
 def of_all(text: str) -> tuple[str, int]:
     """The name in `Accuracy of the network on the 10000 test images: 97 %` or `MRR at step 5: 0.5`, and where the value is."""
-    match = _AT.match(text)
+    match = _AT.match(text) if " at " in text else None
     at_step = match is not None
     match = match or _OF.match(text)
     if match is None or not (measured(match[1]) or (at_step and _DECIMAL.match(text, match.end()))):

@@ -94,6 +94,8 @@ def _patterns(text: str, values: list[_Number], step: _Number | None, taken: set
     wanted = sorted([*values, *([step] if step else [])])
     for begin, margin in dict.fromkeys(((_begin(text, wanted[0]), _MARGIN), (0, _MARGIN), (0, ""))):
         pattern = _pattern(text, begin, wanted, step, taken)
+        if pattern.startswith("(?P<") and len(wanted) == 1:
+            pattern += _varying(text[wanted[0].end :])  # else it would match any line that begins with a number
         yield margin + pattern if text[begin : begin + 1].isdigit() else pattern
 
 
