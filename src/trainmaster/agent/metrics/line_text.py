@@ -55,6 +55,7 @@ _PREFIX = re.compile(
     | \[\ (?:Info|Warning):(?=\ )
     | \[[DIWEC]\ {_DATE}\ {_TIME}\]
     | [-|:>]{{1,3}}(?=\ )
+    | [├└]─{{1,3}}(?=\ )
     )""",
     re.VERBOSE,
 )

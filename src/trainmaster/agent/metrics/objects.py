@@ -33,6 +33,7 @@ _FIRST_MAX = 100  # characters
 _SETS_BESIDE = words("val valid validation test eval evaluation dev")  # beside the training
 _OF_SET = re.compile(r"(train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev)_", re.IGNORECASE)
 _BEFORE_CELLS = re.compile(r"(\d{1,12}) {1,2}\| {1,2}(?=[A-Za-z])")  # llama2.c: `10 | loss 3.78 | lr 5.0e-04`
+_IN_BARS = re.compile(rf"([A-Za-z][\w/.@-]{{0,120}}) {{1,2}}({NUMBER}) \|\Z")
 _BETWEEN_SLASHES = re.compile(rf"([A-Za-z][\w/.-]{{0,120}}) ({NUMBER})\Z")
 _BESIDE = re.compile(r"[Vv]al|VAL|[Tt]est|TEST|[Dd]ev|DEV")  # fast
 _APART = re.compile(r"[|,;/(){}\[\]]| - |--")
@@ -148,8 +149,12 @@ def before_cells(text: str) -> Optional[tuple[str, list[Pair]]]:
     return None if any(one.alone for one in counters(rest[:_FIRST_MAX])) else (match[1], given)
 
 
-def between_slashes(body: str) -> dict[str, float]:
-    """The values of a row of DreamerV3: `train/opt_loss 0.5 / train/opt_steps 940 /`. Empty if it is none."""
+def cells(body: str) -> dict[str, float]:
+    """The values of a row of Ray, `loss 0.5 |`, or of DreamerV3, `train/loss 0.5 / train/fps 20 /`. Empty if it is none."""
+    row = _IN_BARS.match(body)
+    if row is not None:
+        other = row[1].startswith("config/") or _last(row[1]) in RANKS
+        return {} if other else {row[1]: float(row[2].replace(",", ""))}
     found = [_BETWEEN_SLASHES.match(cell) for cell in body.removesuffix(" /").split(" / ")]
     return {one[1]: float(one[2].replace(",", "")) for one in found if one is not None} if all(found) else {}
 

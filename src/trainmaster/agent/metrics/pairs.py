@@ -44,11 +44,11 @@ _STEP = re.compile(  # of a text in lower case: far faster than re.IGNORECASE
     r"(?: ?(?:/|of) ?(\d{1,15}))?",
 )
 _POSITION = re.compile(  # in an epoch: `[640/60000 (1%)]`, `[0][ 10/5005]`, `1 | 200/2983 batches`, `1/9 ━━━━ 469/938 0:00:05`
-    r"\d{1,9}(?: ?/ ?\d{1,9})?[\]|,:\t -]{0,8}"
+    r"\d{1,9}(?: ?/ ?\d{1,9})?(?: ?\( {0,3}\d{1,3}%\))?[\]|,:\t -]{0,8}"
     r"(?:[\[(] {0,6}(\d{1,12}) {0,2}/ {0,2}(\d{1,12})(?: ?\( {0,3}\d{1,3}(?:\.\d{1,4})?%\)| [a-z]{1,12})? {0,2}[\])]"
     r"|(?:━[━╸╺]{0,200} )?(\d{1,12}) {0,2}/ {0,2}(\d{1,12})(?: (?:batches\b|\d{1,2}:\d\d)|;| {1,2}(?=[a-z_]{1,20}=)))"
 )
-_TRAIN = re.compile(r"Train(?:ing)?: (\d{1,9}) {1,2}\[ {0,2}\d{1,12}/\d")  # timm: the epoch, and the batch in brackets
+_TRAIN = re.compile(r"Train(?:ing)?: {1,2}(\d{1,9})(?:/\d{1,9} ?\( {0,3}\d{1,3}%\))? {1,2}\[ {0,2}\d{1,12}/\d")  # timm
 _AT_EPOCH = re.compile(r"(\d{1,9})epoch(?: results)?:(?:train:\d{1,9}-(\d{1,12})batch| ?[A-Za-z\[])")  # ESPnet
 _LETTERS = re.compile(r"E=(\d{1,9}),? B=(\d{1,12})(?=[\s,])")  # Sockeye: the epoch, and all batches so far
 _OF_EPOCHS = re.compile(r"(\d{1,12})/\d{1,12} \(epoch \d")  # char-rnn: 634/9500 (epoch 3.337), train_loss = 1.7
@@ -59,7 +59,7 @@ _ROUND_BESIDE = re.compile(  # torchtune: epoch and step; GPT-2: step and second
 _ROUND = re.compile(
     r"\[ {0,2}(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(?: {0,2}([/,]) {0,2}(\d{1,12}))?\]"
     r"(?:\[ {0,2}(\d{1,12})/(\d{1,12})\](?:\[\d{1,12}\])?)?:? {1,2}(?=\d{1,9} [a-z]{1,20}, |[A-Za-z\"'%][^:=]{0,80}[:=])"
-    r"|(\d{1,12}): {1,2}(?:\[[\dmsh:]{1,20} / [\dmsh:]{1,20}\], {1,2})?(?=[A-Za-z][^:=]{0,80}[:=])"  # how long it took
+    r"|(\d{1,12})(?:: {1,2}|, {1,2}(?=[a-z_]{1,40}=))(?:\[[\dmsh:]{1,20} / [\dmsh:]{1,20}\], {1,2})?(?=[A-Za-z][^:=]{0,80}[:=])"
 )
 _HEADING = re.compile(  # [ROUND 3], ****** Running generation 0 ******
     r"[\W_]{0,40}(?:running |starting )?(?:round|generation|episode)[ :#]{1,3}\d{1,12}(?: ?(?:/|of) ?\d{1,12})?[\W_]{0,40}\Z",

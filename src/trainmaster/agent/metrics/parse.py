@@ -188,7 +188,7 @@ class Parser:
         body = without_prefix(text)
         if len(body) < len(text) and of_checkpoints(text[: len(text) - len(body)]):
             return None
-        cells = objects.between_slashes(body) if self._headings.open and " /" in body else {}
+        cells = objects.cells(body) if self._headings.open and body.endswith((" |", " /")) else {}
         if cells:
             self.rule = "cells"
             return None, cells
