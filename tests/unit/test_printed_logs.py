@@ -2,6 +2,7 @@
 
 import pytest
 
+from trainmaster.agent.metrics.counting import EpochCounts
 from trainmaster.agent.metrics.parse import Parser
 
 HOST = "[lab-03] 2021-02-03 04:05:06,789"
@@ -173,3 +174,13 @@ def test_the_lines_of_a_run(name: str) -> None:
     parser = Parser()
     for line, read in RUNS[name]:
         assert parser.parse(line.encode()) == read, line
+
+
+def test_a_resumed_program_goes_on_with_the_batches_of_its_epochs() -> None:
+    """Its first line alone does not show that batches are positions: the attempt before does."""
+    counts = EpochCounts()
+    before, line = Parser(epochs=counts), "epoch {} | batch {} | loss: 0.5"
+    steps = [before.parse(line.format(epoch, batch).encode()) for epoch, batch in ((0, 0), (0, 50), (1, 0), (1, 50), (2, 0))]
+    assert [found and found[0] for found in steps] == [0, 50, 100, 150, 200]
+    found = Parser(epochs=EpochCounts(counts.first, counts.steps, counts.anew)).parse(line.format(2, 0).encode())
+    assert found == (200, {"loss": 0.5})

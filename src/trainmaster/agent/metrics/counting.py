@@ -211,6 +211,7 @@ class StepsOfEpochs:
     def moves(self, epoch: Counter, batch: Counter) -> bool:
         """Whether the batches that lines name without a total change in an epoch. Else they may be the size of one."""
         before, self._batches = self._batches, [epoch, batch]
+        self._moved = self._moved or self._counts.steps is not None  # in an earlier attempt
         if not self._moved and before and before[0].count == epoch.count and before[1].count != batch.count:
             self._moved = True
             self.step(*before)
