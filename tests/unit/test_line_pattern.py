@@ -198,3 +198,30 @@ def test_behind_a_number_that_changes_one_that_grows_is_no_step() -> None:
         pattern = suggested(lines[0], lines[1:])
         assert pattern is not None
         assert ("?P<step>" in pattern) is named
+
+
+@pytest.mark.parametrize(
+    ("form", "read"),
+    [
+        ("gen {}/10 quality 0.5", {"quality": 0.5}),
+        ("[proc 0][Train]({}/4000) quality: 0.5", {"quality": 0.5}),  # DGL-KE: of the two, the first does not change
+        ("stage {}/∞ ━━━ 60/60 0:00:23 quality: 0.5", {"quality": 0.5}),  # kraken
+        ("proc 7 after {} quality 0.5", {"quality": 0.5}),
+    ],
+)
+def test_a_number_that_counts_to_another_is_a_step(form: str, read: dict[str, float]) -> None:
+    lines = [form.format(number) for number in (1, 2, 3)]
+    pattern = suggested(lines[0], lines[1:])
+    assert pattern is not None
+    assert Parser(compiled(pattern), automatic=False).parse(lines[2].encode()) == (3, read)
+
+
+def test_a_number_that_stands_still_is_no_step() -> None:
+    lines = [f"proc 7 quality 0.{digit}" for digit in (5, 6, 7)]
+    assert "step" not in (suggested(lines[0], lines[1:]) or "step")
+
+
+def test_a_value_alone_is_told_by_what_follows_it() -> None:
+    pattern = suggested("0.5\t = quality of all", ["0.25\t = quality of all"])
+    assert pattern == r"^\s*(?P<value_1>[-+.\deE]+|nan|NaN|inf|Inf)\s+=\s*quality\s+of\s+all"
+    assert suggested("12 0.5 0.25") == r"^\s*\d\S*\s+(?P<value_1>[-+.\deE]+|nan|NaN|inf|Inf)\s+(?P<value_2>[-+.\deE]+|nan|NaN|inf|Inf)"

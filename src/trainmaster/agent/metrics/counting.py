@@ -90,7 +90,7 @@ class Steps:
         epoch = next((one for one in ranked if one.rank == EPOCH), None)
         first = ranked[0] if epoch is None or ranked[0].word not in _OF_EPOCH else epoch
         if epoch is first:
-            first = next((one for one in ranked if one.rank == BATCH and one.count <= one.total), first)  # the position in it
+            first = next((one for one in ranked if one.rank == BATCH and self._is_position(first, one)), first)
         self._epochs_seen = self._epochs_seen or epoch is not None
         self._over_epochs.above(epoch, alone=len(said) == 1 and not measured)
         within = epoch is not None and first.rank in (1, STEP, BATCH) and (first.rank != STEP or not first.total)
@@ -101,7 +101,7 @@ class Steps:
             self._taken = self._taken or counted
             return True, first.count if counted else None
         self._others.update(one.word for one in ranked if one.rank <= STEP and one.word != first.word)
-        if (first.word in self._others and first.word != self._word) or (word and first.total):
+        if (first.word in self._others and first.word != self._word) or (word and (first.total or first.rank == BATCH)):
             return True, None  # or the position in an evaluation
         if epoch is not None and first.total and self._word not in ("", first.word):
             self._counted = self._over_epochs.step(epoch, first)
@@ -118,6 +118,12 @@ class Steps:
             self._agrees = before is not None and _NAMED_SHARE * abs(step - before) <= step
         self.bar.named(step)
         return True, step
+
+    def _is_position(self, epoch: Counter, batch: Counter) -> bool:
+        """Whether a batch beside an epoch is the position in it. If no line says of how many, the program may name steps."""
+        if batch.total:
+            return batch.count <= batch.total
+        return self._over_epochs.moves(epoch, batch) and self._word in ("", batch.word)
 
 
 class StandingStep:
@@ -199,6 +205,17 @@ class StepsOfEpochs:
         self._before = 0  # steps before this epoch
         self._above: Optional[int] = None  # the epoch that a line named and nothing else
         self._total = ""  # of the positions below it
+        self._batches: list[Counter] = []  # the last epoch, and the batch without a total beside it
+        self._moved = False
+
+    def moves(self, epoch: Counter, batch: Counter) -> bool:
+        """Whether the batches that lines name without a total change in an epoch. Else they may be the size of one."""
+        before, self._batches = self._batches, [epoch, batch]
+        self._moved = self._moved or self._counts.steps is not None  # in an earlier attempt
+        if not self._moved and before and before[0].count == epoch.count and before[1].count != batch.count:
+            self._moved = True
+            self.step(*before)
+        return self._moved
 
     def above(self, epoch: Optional[Counter], alone: bool) -> None:
         """A line named an epoch. `alone`: nothing else is in it."""

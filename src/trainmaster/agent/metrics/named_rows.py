@@ -17,7 +17,7 @@ RULE = "-=─━+|┼┬┴├┤┌┐└┘┏┓┳┡┩╇ "  # of which th
 NAME = re.compile(r"[A-Za-z_#%][\w./@%()\- ]{0,60}\Z")
 CELL = re.compile(NUMBER + r"%?\Z")
 
-_PARTS = frozenset(("train", "training", "val", "valid", "validation", "dev", "eval", "test"))
+_PARTS = frozenset(("train", "training", "val", "valid", "validation", "vali", "dev", "eval", "test"))
 _LINE = RULE + "╒═╤╕╞╪╡╘╧╛┝┿┥:"
 
 
@@ -25,6 +25,7 @@ class NamedRows:
     """A table of what was measured of each part of the data: `| loss | 0.5 | 0.6 |` below `| | train | test |`.
 
     Or of what was measured of each model: `MF | 0.39 | 0.49` below ` | MAE | RMSE`, perhaps below `TEST:`.
+    Or of each part of the data in rows: `| train | 0.5 | 0.6 |` below `| rating | loss | accuracy |`.
     Of the first, what is not named as measured is read below a row that is: the table may be of the sizes of the data.
     """
 
@@ -33,6 +34,7 @@ class NamedRows:
         self._measured = False
         self._of_models = False
         self._part = ""  # that a line above the header names
+        self._of_rows: list[str] = []  # the columns, if each row is of a part
 
     @property
     def open(self) -> bool:
@@ -46,9 +48,11 @@ class NamedRows:
         edged = len(cells) > 1 and not cells[0] and not cells[-1]
         name, *given = [cell.strip() for cell in (cells[1:-1] if edged else cells)]
         if len(given) < 2:
-            self._columns = []
+            self._columns = self._of_rows = []
             self._part = name[:-1].lower() if name.endswith(":") and name[:-1].lower() in _PARTS else self._part
             return False, None
+        if name.lower() in _PARTS and len(given) == len(self._of_rows):
+            return True, (None, self._of_row(name.lower(), given))
         if self._header(name, given, edged):
             return True, None
         if len(given) != len(self._columns) or not NAME.match(name) or name.split()[0].lower() in RANKS:
@@ -58,7 +62,16 @@ class NamedRows:
         values = self._of_model(name, given) if self._of_models else self._of_parts(name, given)
         return True, (None, values) if values else None
 
+    def _of_row(self, part: str, given: list[str]) -> dict[str, float]:
+        return {
+            f"{part}_{column}": _value(cell)
+            for column, cell in zip(self._of_rows, given)  # noqa: B905 - Python 3.9
+            if CELL.match(cell) and (measured(column) or is_exact(cell))
+        }
+
     def _header(self, name: str, given: list[str], edged: bool) -> bool:
+        named = edged and bool(name) and all(map(_is_column, given)) and any(map(measured, given))
+        self._of_rows = [column.replace(" ", "_") for column in given] if named else []
         parts = edged and _PARTS.issuperset(map(str.lower, given))
         models = not name and all(map(_is_column, given)) and sum(map(measured, given)) > 1
         if parts or models:

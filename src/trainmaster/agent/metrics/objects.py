@@ -33,6 +33,8 @@ _FIRST_MAX = 100  # characters
 _SETS_BESIDE = words("val valid validation test eval evaluation dev")  # beside the training
 _OF_SET = re.compile(r"(train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev)_", re.IGNORECASE)
 _BEFORE_CELLS = re.compile(r"(\d{1,12}) {1,2}\| {1,2}(?=[A-Za-z])")  # llama2.c: `10 | loss 3.78 | lr 5.0e-04`
+_IN_BARS = re.compile(rf"([A-Za-z][\w/.@-]{{0,120}}) {{1,2}}({NUMBER}) \|\Z")
+_BETWEEN_SLASHES = re.compile(rf"([A-Za-z][\w/.-]{{0,120}}) ({NUMBER})\Z")
 _BESIDE = re.compile(r"[Vv]al|VAL|[Tt]est|TEST|[Dd]ev|DEV")  # fast
 _APART = re.compile(r"[|,;/(){}\[\]]| - |--")
 _PARTS = re.compile(r"(?:\[(train|valid|val|test|eval|dev)\] |\b(train|valid|val|test|eval|dev): {0,2}\()", re.IGNORECASE)
@@ -64,8 +66,8 @@ def of_json(line: bytes) -> Optional[Object]:
         else:
             flat[str(key)] = value
     texts = [value for value in flat.values() if isinstance(value, str)]
-    if texts and all(re.fullmatch(NUMBER, text) for text in texts):
-        flat = {name: number(value) if isinstance(value, str) else value for name, value in flat.items()}
+    if texts and all(re.fullmatch(f"{NUMBER}%?", text) for text in texts):
+        flat = {name: number(value.rstrip("%")) if isinstance(value, str) else value for name, value in flat.items()}
     values = {name: float(value) for name, value in flat.items() if name.lower() not in _RECORD and is_value(value)}
     made = of_numbers(values, all_numbers=len(values) == len(found))
     word = next((found[key].lower() for key in _SET_KEYS if isinstance(found.get(key), str)), "")
@@ -145,6 +147,16 @@ def before_cells(text: str) -> Optional[tuple[str, list[Pair]]]:
     if match is None or not given or "|" in rest[: given[0].at] or not any(pair.measured for pair in given):
         return None
     return None if any(one.alone for one in counters(rest[:_FIRST_MAX])) else (match[1], given)
+
+
+def cells(body: str) -> dict[str, float]:
+    """The values of a row of Ray, `loss 0.5 |`, or of DreamerV3, `train/loss 0.5 / train/fps 20 /`. Empty if it is none."""
+    row = _IN_BARS.match(body)
+    if row is not None:
+        other = row[1].startswith("config/") or _last(row[1]) in RANKS
+        return {} if other else {row[1]: float(row[2].replace(",", ""))}
+    found = [_BETWEEN_SLASHES.match(cell) for cell in body.removesuffix(" /").split(" / ")]
+    return {one[1]: float(one[2].replace(",", "")) for one in found if one is not None} if all(found) else {}
 
 
 def in_one_part(body: str, given: list[Pair]) -> None:

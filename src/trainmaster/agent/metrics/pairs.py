@@ -23,6 +23,7 @@ from trainmaster.agent.metrics.vocabulary import (
     is_rate,
     measured,
     number,
+    of_all,
     out_of,
     words,
 )
@@ -43,21 +44,22 @@ _STEP = re.compile(  # of a text in lower case: far faster than re.IGNORECASE
     r"(?: ?(?:/|of) ?(\d{1,15}))?",
 )
 _POSITION = re.compile(  # in an epoch: `[640/60000 (1%)]`, `[0][ 10/5005]`, `1 | 200/2983 batches`, `1/9 ━━━━ 469/938 0:00:05`
-    r"\d{1,9}(?: ?/ ?\d{1,9})?[\]|,:\t -]{0,8}"
-    r"(?:[\[(] {0,6}(\d{1,12}) {0,2}/ {0,2}(\d{1,12})(?: ?\( {0,3}\d{1,3}(?:\.\d{1,4})?%\))? {0,2}[\])]"
-    r"|(?:━[━╸╺]{0,200} )?(\d{1,12}) {0,2}/ {0,2}(\d{1,12}) (?:batches\b|\d{1,2}:\d\d))"
+    r"\d{1,9}(?: ?/ ?\d{1,9})?(?: ?\( {0,3}\d{1,3}%\))?[\]|,:\t -]{0,8}"
+    r"(?:[\[(] {0,6}(\d{1,12}) {0,2}/ {0,2}(\d{1,12})(?: ?\( {0,3}\d{1,3}(?:\.\d{1,4})?%\)| [a-z]{1,12})? {0,2}[\])]"
+    r"|(?:━[━╸╺]{0,200} )?(\d{1,12}) {0,2}/ {0,2}(\d{1,12})(?: (?:batches\b|\d{1,2}:\d\d)|;| {1,2}(?=[a-z_]{1,20}=)))"
 )
-_TRAIN = re.compile(r"Train(?:ing)?: (\d{1,9}) {1,2}\[ {0,2}\d{1,12}/\d")  # timm: the epoch, and the batch in brackets
+_TRAIN = re.compile(r"Train(?:ing)?: {1,2}(\d{1,9})(?:/\d{1,9} ?\( {0,3}\d{1,3}%\))? {1,2}\[ {0,2}\d{1,12}/\d")  # timm
 _AT_EPOCH = re.compile(r"(\d{1,9})epoch(?: results)?:(?:train:\d{1,9}-(\d{1,12})batch| ?[A-Za-z\[])")  # ESPnet
 _LETTERS = re.compile(r"E=(\d{1,9}),? B=(\d{1,12})(?=[\s,])")  # Sockeye: the epoch, and all batches so far
+_OF_EPOCHS = re.compile(r"(\d{1,12})/\d{1,12} \(epoch \d")  # char-rnn: 634/9500 (epoch 3.337), train_loss = 1.7
 _SETS = re.compile(r".{0,40}\b[Tt]rain(?:ing)?: {0,2}\[(\d{1,9})(?:/\d{1,9})?\] {0,2}\[ {0,2}\d{1,12}/\d")
 _ROUND_BESIDE = re.compile(  # torchtune: epoch and step; GPT-2: step and seconds
     r"(?:\d{1,9}\||\[ {0,2})(\d{1,12})(?:\|(?=[A-Za-z])| {1,2}\| {1,2}[\d.:]{1,15}\] {1,2}(?=[A-Za-z][^:=]{0,80}[:=]))"
 )
 _ROUND = re.compile(
-    r"\[ {0,2}(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(?: {0,2}([/,]) {0,2}\d{1,12})?\](?:\[ {0,2}(\d{1,12})/(\d{1,12})\])?"
-    r":? {1,2}(?=\d{1,9} [a-z]{1,20}, |[A-Za-z\"'%][^:=]{0,80}[:=])"
-    r"|(\d{1,12}): {1,2}(?:\[[\dmsh:]{1,20} / [\dmsh:]{1,20}\], {1,2})?(?=[A-Za-z][^:=]{0,80}[:=])"  # how long it took
+    r"\[ {0,2}(\d{1,3}(?:,\d{3}){1,4}|\d{1,12})(?: {0,2}([/,]) {0,2}(\d{1,12}))?\]"
+    r"(?:\[ {0,2}(\d{1,12})/(\d{1,12})\](?:\[\d{1,12}\])?)?:? {1,2}(?=\d{1,9} [a-z]{1,20}, |[A-Za-z\"'%][^:=]{0,80}[:=])"
+    r"|(\d{1,12})(?:: {1,2}|, {1,2}(?=[a-z_]{1,40}=))(?:\[[\dmsh:]{1,20} / [\dmsh:]{1,20}\], {1,2})?(?=[A-Za-z][^:=]{0,80}[:=])"
 )
 _HEADING = re.compile(  # [ROUND 3], ****** Running generation 0 ******
     r"[\W_]{0,40}(?:running |starting )?(?:round|generation|episode)[ :#]{1,3}\d{1,12}(?: ?(?:/|of) ?\d{1,12})?[\W_]{0,40}\Z",
@@ -72,6 +74,7 @@ _OPENINGS = ("[", "'", '"')  # between a separator and a value: lr=[0.1, 0.1]
 _SEPARATORS = (":", "=", "->")
 _SEPARATED = (*_SEPARATORS, "[")
 _AFTER_UNIT = re.compile(r" \([^()]{1,20}\)$")
+_MEAN_OF = re.compile(r" \((micro|macro|weighted)\)$")  # F1 (macro): two such means are printed
 _AFTER_RANGE = re.compile(r"(?<=\w) \[\d{1,12}-\d{1,12}\]$")  # avg. loss [401-500]: over which steps
 _CALL = re.compile(r"(?<![\w(])[A-Za-z]\w{0,20}\([\w(),]{0,20}\)$")  # D(x)
 _STOP = r" (?<![Aa]vg. )(?<![Vv]al. )(?<![Vv]alid. )"  # behind the end of a sentence, and no abbreviation
@@ -91,6 +94,7 @@ _ARROWS = tuple(f"{blanks}{arrow}" for blanks in ("", " ", "  ") for arrow in ("
 _UNIT = re.compile(  # a duration or a size is no metric
     r" ?(?:ms|us|ns|s|secs?|seconds?|mins?|minutes?|hours?|hrs?|days?|bytes|[kKMGTP](?:i?[Bb])?)(?![\w/])"
 )
+_RATE = re.compile(r" ?[A-Za-z]{1,20}/(?:s|sec|second) \Z")  # of the speed before: 70 samples/sec 1956 tokens/sec
 _SIZES = (" G", " M", " K", " k", " T", " P")
 _BEFORE_CELL = re.compile(rf".*(?:[,;|]|: |[.!?]{_STOP}|  | - )", re.DOTALL)
 _BEFORE_CLAUSE = re.compile(r".*[|:;,.!?](?= )", re.DOTALL)  # End of training | test loss  5.20
@@ -126,8 +130,8 @@ _HEADS = {
 _PHASE = re.compile(r"\b(?:phase|split|stage|subset)[:=] {0,2}(val(?:id(?:ation)?)?|test|eval|dev)(?:[,;| ]|$)", re.IGNORECASE)
 _COMPARED = ("cur metric,", "current metric,")  # PaddleOCR: with the best one, and the training names an `acc` of its own
 _QUALIFIED = re.compile(r"(?:test|val|eval|dev)", re.IGNORECASE)
-_OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:\(?(?:of|on|for|over) [^:=]{1,100}|\d{1,12})[:=] {0,2}")
 _OPERATORS = ("*", "/", "+", "<", ">", "=")
+_DEVIATIONS = ("+-", "+/-")  # 0.5 +- 0.25
 
 
 class Counter:
@@ -174,6 +178,9 @@ def counters(text: str) -> list[Counter]:
     letters = _LETTERS.match(text)
     if letters is not None:
         found += [Counter(word, letters[at], at=letters.start(at)) for at, word in enumerate(("epoch", "iter"), 1)]
+    of_epochs = _OF_EPOCHS.match(text)
+    if of_epochs is not None:
+        found.append(Counter("global_step", of_epochs[1], at=0))
     epoch = next((one for one in found if one.word == "epoch"), None)
     position = None if epoch is None else _POSITION.match(text, epoch.at)
     if position is not None:
@@ -190,15 +197,15 @@ def _of_another(before: str) -> bool:
 def round_number(text: str) -> Optional[tuple[list[Counter], str]]:
     """The number at the beginning of a line, as XGBoost, LightGBM and CatBoost print it, and the rest of the line.
 
-    Two counters if the line begins with an epoch and the batch in it: `[0/5][100/782] Loss_D: 0.3`.
+    Two counters if the line begins with an epoch and the batch in it: `[0/5][100/782] Loss_D: 0.3`, `[1,  2000] loss: 2.1`.
     """
     match = _ROUND.match(text)
     if match is None:
         beside = _ROUND_BESIDE.match(text)
         return None if beside is None else ([Counter("step", beside[1])], text[beside.end() :])
-    word = "epoch" if match[2] == "," or match[3] else "step"
-    said = [Counter(word, match[1] or match[5])]
-    return [*said, Counter("batch", match[3], match[4])] if match[3] else said, text[match.end() :]
+    batch = match[4] or (match[3] if match[2] == "," else "")
+    said = [Counter("epoch" if batch else "step", match[1] or match[6])]
+    return [*said, Counter("batch", batch, match[5])] if batch else said, text[match.end() :]
 
 
 def head(text: str) -> str:
@@ -251,7 +258,7 @@ def named(word: str, given: list[Pair]) -> dict[str, float]:
 def pairs(text: str) -> Iterator[Pair]:
     """The named values of a line."""
     before = 0
-    of_name, of_end = _of(text)
+    of_name, of_end = of_all(text)
     for match in islice(_VALUE.finditer(text), _VALUES_MAX):
         start, end = match.span()
         becomes = _BECOMES.match(text, end) if text.startswith(_ARROWS, end) else None
@@ -261,7 +268,7 @@ def pairs(text: str) -> Iterator[Pair]:
         if not gap.strip(" ") and start != of_end:
             before = end
             continue
-        if spaced and _ROW.match(text, end):
+        if spaced and (_ROW.match(text, end) or (before and _RATE.match(gap))):
             before = end
             continue
         if spaced and match[1].isalpha() and not measured(gap.rstrip(" ").rpartition(" ")[2]):
@@ -280,11 +287,11 @@ def pairs(text: str) -> Iterator[Pair]:
         exact = is_exact(digits)
         if not name or value is None or unit is not None or is_part(text, *match.span(1)):
             continue
-        of_all = match[2] or out_of(text, end, exact)
-        if of_all and becomes is None:
-            if not known or not int(of_all):
+        total = match[2] or out_of(text, end, exact)
+        if total and becomes is None:
+            if not known or not int(total):
                 continue
-            value = round(value / int(of_all) * (100 if match[3] else 1), 6)
+            value = round(value / int(total) * (100 if match[3] else 1), 6)
         elif not known and (
             counted(name, value) or not (cell or _beside(gap, spaced, exact or is_rate(name), after))
         ):
@@ -293,8 +300,8 @@ def pairs(text: str) -> Iterator[Pair]:
         pair = Pair(name, value, spaced, start)
         pair.measured, pair.whole = known, _is_whole(gap)
         pair.gap = gap if spaced else ""
-        shown = exact or "," in match[1] or bool(of_all) or rest.startswith("%")
-        pair.stands_alone = shown and not rest.startswith(_OPERATORS)
+        shown = exact or "," in match[1] or bool(total) or rest.startswith("%")
+        pair.stands_alone = shown and (not rest.startswith(_OPERATORS) or rest.startswith(_DEVIATIONS))
         yield pair
 
 
@@ -366,7 +373,7 @@ def _name(gap: str, spaced: bool) -> str:
     if quoted is not None:
         tail = quoted[1]
     if tail.endswith(")"):
-        tail = _AFTER_UNIT.sub("", tail)
+        tail = _AFTER_UNIT.sub("", _MEAN_OF.sub(r"_\1", tail))
         call = _CALL.search(tail)
         if call is not None:
             return call.group()
@@ -390,9 +397,3 @@ def _name(gap: str, spaced: bool) -> str:
     name = "_".join([word.rstrip(".") for word in said[max(first, 0) :]])
     name = _STUCK.sub("", name) if name[:1].isdigit() else name
     return name if _NAME.match(name) and is_metric(name) else ""
-
-
-def _of(text: str) -> tuple[str, int]:
-    """The name in `Accuracy of the network on the 10000 test images: 97 %`, and where its value begins."""
-    match = _OF.match(text)
-    return (match[1].replace(" ", "_"), match.end()) if match is not None and measured(match[1]) else ("", -1)

@@ -66,6 +66,7 @@ _COLLECTION = re.compile(r"collection=([\w/.-]{1,60}) {1,2}")  # of CLU
 _TRIAL = re.compile(rf"Trial (\d{{1,9}}) finished with value: ({NUMBER})(?=[ .])")  # of Optuna
 _PARAMETERS = ("parameters:", "params:", "hyperparameters:", "config:")
 _NO_READING = ("wandb:", "best ", "best_", *_PARAMETERS)
+_REVERSED = re.compile(rf"({NUMBER}) {{1,2}}= {{1,2}}([A-Za-z][A-Za-z_ ]{{1,40}})(?:\([\w-]{{1,60}}\))?\Z")  # of AutoGluon
 _BEGUN = re.compile(r"\b0{1,2}:00(?::00)?(?![:.\d])")  # the time that has passed, in a bar: Elapsed Time: 0:00:00
 _BEST_FOLLOWS = re.compile(r"(?i)best (?:iteration|epoch|step)(?: is)?:? {0,2}$|(best [a-z]{1,9} at (?:epoch|step) \d{1,12}:$)")
 
@@ -187,6 +188,13 @@ class Parser:
         body = without_prefix(text)
         if len(body) < len(text) and of_checkpoints(text[: len(text) - len(body)]):
             return None
+        cells = objects.cells(body) if self._headings.open and body.endswith((" |", " /")) else {}
+        if cells:
+            self.rule = "cells"
+            return None, cells
+        told = _REVERSED.match(body) if " = " in body else None
+        if told is not None:
+            return self._plain(f"{told[2].strip()}: {told[1]}", False)
         said, self._best_follows = self._best_follows, _BEST_FOLLOWS.search(body[-40:])
         best = said is not None and (not said[1] or text.startswith("  "))
         if best and said is not None and said[1]:
@@ -329,6 +337,7 @@ class Parser:
         said = counters(body) or (self._steps.below_epoch(body) if valued else [])
         before = self._headings.before if body.startswith(("*", *_MEANS_BEFORE)) else ""
         word = self._headings.before = "" if parted else head(body) or before
+        valued = valued or (bool(word) and any(pair.stands_alone for pair in given))
         if said and not valued and (_LOADING.search(body[:200]) or (not given and _STAGE.match(body)) or _mentions(body, said)):
             return None
         if said and not given and _EVALUATED.search(body[:200]):

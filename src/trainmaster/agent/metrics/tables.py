@@ -35,7 +35,7 @@ _DASHES = re.compile(r" *-{2,}(?: +-{2,})+ *\Z")  # a line between the header an
 _VALUED = re.compile(r" [-+]?\.?\d[\d.,%e+-]{0,30}\Z")  # `Epoch 10 | Loss 0.5` is no header
 _BAR = re.compile(r": {1,2}\d{1,3}%\|")
 _THIN_BAR = re.compile(r": {1,2}\d{1,3}% [━─╸╺]")  # Ultralytics, after the last column
-_COMMENT = re.compile(r"\A {0,2}(?:[A-Za-z]{1,30} {1,2})?# {0,2}(?=[A-Za-z])")  # `  Train  #  Epoch  loss`, of NequIP
+_COMMENT = re.compile(r"\A {0,2}(?:[A-Za-z]{2,30} {1,2})?# {0,2}(?=[A-Za-z])")  # `  Train  #  Epoch  loss`, of NequIP
 _LABELLED = re.compile(r"! (?:Initial )?(Train|Validation|Test) {1,2}(?=\d)")  # a row below such a header
 _LABELS = {"Train": "", "Validation": "val", "Test": "test"}
 _SHORT = ("e", "#")  # of spaCy
@@ -45,6 +45,7 @@ _CLASS, _ALL = "class", "all"  # Ultralytics: one row per class, the first one f
 _COUNT = re.compile(r"(\d{1,15})(?:/\d{1,15})?\Z")
 _BELOW = re.compile(r"[|>*\- ]{0,8}[A-Za-z][^:=|]{0,120}[:=] {0,30}[-+\w.,]{1,30}%?(?: {1,3}\([^()]{0,40}\))?\Z")  # a step
 _BELOW_MAX = 60  # lines
+_OF_BEFORE = ("best", "epoch n-1")  # a row with such a word repeats an earlier value
 _SECTION = re.compile(r"[>=#*-]{0,12} {0,2}(TRAINING|EVALUATION|VALIDATION|TESTING)(?: {0,2}\([^()]{0,40}\))?[ =#*-]{0,12}\Z")
 _OTHER_PART = re.compile(  # KataGo: Beginning validation after epoch!
     r"(?:(?:Beginning|Starting|Running) (validation|evaluation|testing)\b"
@@ -58,6 +59,7 @@ _TRAINS = re.compile(
 _METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
 _RULES = ("--", "**", "##")
+_BARS = ("|", "╭", "├")  # of a table of rows
 _BEFORE_OBJECT = {b"valid:": "val", b"validation:": "val", b"eval:": "eval", b"test:": "test"}  # ParlAI: `REPORT   | valid:`
 _BEFORE_OBJECT_MAX = 12  # bytes
 _LABEL = re.compile(r"[A-Za-z][\w./-]{0,80}\Z")  # of an evaluation: OLMo's `piqa`
@@ -288,7 +290,7 @@ class Headings:
             self.word, self._left, self._named = of[1].lower(), _BELOW_MAX, False
         if _RESULTS.match(body):
             self._left, self._named = _BELOW_MAX, False
-        elif ":" not in body and "=" not in body and not body.startswith(_RULES):
+        elif ":" not in body and "=" not in body and not body.startswith(_RULES) and not text.startswith(_BARS):
             self._named = self._indented and _LABEL.match(body) is not None
             self._left = _BELOW_MAX if self._named else 0
 
@@ -326,7 +328,7 @@ class Headings:
 
     def has(self, body: str, at: int, indented: bool) -> bool:
         """Whether a line of one value, which begins at `at`, is such a row."""
-        if not self.open or _BELOW.match(body) is None or "best" in body.lower():
+        if not self.open or _BELOW.match(body) is None or any(word in body.lower() for word in _OF_BEFORE):
             return False
         joined = indented and body[at - 1] == "="
         self._indented = self._indented or joined

@@ -14,8 +14,10 @@ _LINE_MAX = 500  # characters
 _VALUES_MAX = 8
 _LINES_MIN = 3  # in which a number grows that is a step by nothing else
 _NOT_FINITE = "nan|NaN|inf|Inf"
-_FOUND = re.compile(
-    rf"(?<![\w.:/@,-])[-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|{_NOT_FINITE})(?![\w:/.-]*[\w/])(?!,\d)", re.ASCII
+_FOUND = re.compile(  # also the 3 of 3/10, which in a bar is told below
+    r"(?<![\w.:/@,-])(?:\d+(?=/(?:\d{1,12}|∞)(?![\w:/.-]| \[))"
+    rf"|[-+]?(?:\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|{_NOT_FINITE})(?![\w:/.-]*[\w/])(?!,\d))",
+    re.ASCII,
 )
 _UNITS = re.compile(r" ?(?:(?:s|ms|us|it/s|s/it|sec|seconds|[KMG]i?B)\b|(?:min|h)\b(?! {0,2}[:=]? {0,2}[-+.\d]))")
 _TIMES = ("s", "ms", "us", "ns", "sec", "secs", "seconds")  # after a number: no name of the next one
@@ -92,6 +94,8 @@ def _patterns(text: str, values: list[_Number], step: _Number | None, taken: set
     wanted = sorted([*values, *([step] if step else [])])
     for begin, margin in dict.fromkeys(((_begin(text, wanted[0]), _MARGIN), (0, _MARGIN), (0, ""))):
         pattern = _pattern(text, begin, wanted, step, taken)
+        if pattern.startswith("(?P<") and len(wanted) == 1:
+            pattern += _varying(text[wanted[0].end :])  # else it would match any line that begins with a number
         yield margin + pattern if text[begin : begin + 1].isdigit() else pattern
 
 
@@ -148,7 +152,7 @@ def _name(before: str) -> str:
 
 
 def _step(text: str, numbers: list[_Number], later: list[list[_Number]]) -> _Number | None:
-    """The number that a word calls a step, else the first of those without a fraction with which the line begins.
+    """The number that a word calls a step, else the first that changes of those without a fraction that the line begins with.
 
     Else the only one without a fraction that grows: in a list, or between a word and its value.
     """
@@ -156,8 +160,9 @@ def _step(text: str, numbers: list[_Number], later: list[list[_Number]]) -> _Num
     begins = bool(numbers) and _MARKS.sub("", text[: numbers[0].start]) == _MARKS.sub("", numbers[0].name)
     leading = list(takewhile(lambda one: one.whole and one.word not in _PLACES, numbers if begins else ()))
     lines = [numbers, *later]
-    first = next((at for at, one in enumerate(leading) if one.name or _changes(at, lines)), len(leading))
-    growing = [one for at, one in enumerate(leading) if one.name or (at <= first and _grows(at, lines))]
+    moving = [at for at, one in enumerate(leading) if _changes(at, lines) or (one.name and not later)]
+    first = moving[0] if moving else len(leading)
+    growing = [one for at, one in enumerate(leading) if at in moving and (one.name or (at <= first and _grows(at, lines)))]
     alone = _only_growing(text, lines) if first == len(leading) or growing else []  # else an epoch, and the batch in it
     return next(iter([*named, *growing, *alone]), None)
 
