@@ -27,8 +27,8 @@ def _kinds(context: click.Context, option: click.Parameter, value: str | None) -
 
 
 @click.command()
-@click.option("--host", help="Address to listen on; default 127.0.0.1.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; default: a free one.")
+@click.option("--host", help="Address to listen on; default: the previous one, else 127.0.0.1.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; default: the previous one, else a free one.")
 @click.option("--nodes", type=click.IntRange(0), help="Declare this many virtual nodes on this machine; 0: the real one.")
 @click.option("--gpus-per-node", type=click.IntRange(0), help="Declare this many stand-in GPUs on each.")
 @click.option("--gpu-kind", callback=_kinds, metavar="KIND[,…]", help="Their kind: a100; several alternate over the nodes.")
