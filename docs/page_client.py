@@ -6,6 +6,14 @@ from page import HEADER, table
 from page_python import PACKAGE, Definition, definitions, entry, public
 
 CLIENT = PACKAGE / "client"
+_EXAMPLE = """```python
+import trainmaster
+
+job = trainmaster.submit("python3 train.py", name="digits", tags={"owner": "ada"})
+print(job.id, job.wait()["state"])
+print(job.metrics("loss"))
+```
+"""
 
 
 def client_page() -> str:
@@ -15,7 +23,7 @@ def client_page() -> str:
     client = named("api")["Client"]
     parts = [
         HEADER,
-        "# The Python client\n\n```python\nimport trainmaster\n```\n\n"
+        f"# The Python client\n\n{_EXAMPLE}\n"
         "It submits jobs and reads what a server knows, from a script or a notebook. It needs Python 3.11 or newer and an\n"
         "installed Trainmaster. Without the argument `client`, its functions find the server as `tm` does, or start one on\n"
         "this machine. A `Row` is a dictionary, as the JSON in [REST](rest.md). A training program uses [the SDK](sdk.md)\n"

@@ -18,7 +18,8 @@ def sdk_page() -> str:
     parts = [
         HEADER,
         f"# The SDK\n\n```python\nfrom trainmaster import sdk\n```\n\n{text(package)}\n",
-        "To submit jobs and read their metrics from Python: [the Python client](client.md).\n",
+        "`examples/sdk` of the source tree is a whole program. To submit jobs and read their metrics from Python:\n"
+        "[the Python client](client.md).\n",
     ]
     for name in CORE:
         parts += [entry(node, "###") for node in definitions(SDK / f"{name}.py") if node.name in public]

@@ -126,6 +126,9 @@ def test_config_says_who_wins_with_file_and_line(tm: Tm) -> None:
         (tm.home.root / "server.toml").write_text("[storag]\n")
         code, words = tm("config", "check").refusal
         assert (code, "server.toml:1: storag: there is no such setting" in words) == (2, True)
+        (tm.home.root / "server.toml").write_text('[storage]\nurl = "s3://user:password@bucket"\n')
+        code, words = tm("config", "check").refusal  # a start would be refused, too
+        assert (code, "credentials must not be in a file" in words) == (2, True)
     finally:
         shared.unlink()
         own.unlink()

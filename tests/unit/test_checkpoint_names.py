@@ -74,3 +74,10 @@ def test_the_pattern_for_a_step_matches_what_the_next_start_saves(name: str, pat
     hint = f"  their names have a number; if it is the step: --checkpoint {shlex.quote(pattern)}"
     assert hint in shown
     assert Glob(pattern, "/").step(name.format(8)) == 8
+
+
+def test_checkpoints_of_one_step_are_told_apart_by_the_ids_that_from_takes() -> None:
+    (one,) = DETAIL["checkpoints"]
+    kept = [{**one, "good": True, "approximate": False, "id": f"0001-0000{at}", "step": step, "name": f"{at}.pt"} for at, step in ((1, 20), (2, 30), (3, 30))]
+    shown = show._checkpoints({**DETAIL, "checkpoints": kept}, 1100.0, 80)
+    assert [line.split()[-1] for line in shown[2:]] == ["1.pt", "@0001-00002", "@0001-00003"]

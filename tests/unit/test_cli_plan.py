@@ -1,5 +1,6 @@
 """`tm plan`: what it says of a cluster configuration and of an empty directory."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,12 @@ def test_a_plan_without_a_server_says_what_the_spec_alone_shows(
     monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
     assert run(["plan", "--checkpoint", "out/*.pt", "--", "bash", "-c", "./train $TRAINMASTER_RESUME_ARGUMENTS"]) == 0
     assert "\nnote     the command uses TRAINMASTER_RESUME_ARGUMENTS, which is always empty" in capfd.readouterr().out
+
+
+def test_an_array_is_planned_as_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert run(["plan", "--array", "0-30:10%2", "--", "echo {index}"]) == 0
+    assert "array    4 jobs such as this one, at most 2 at once" in capsys.readouterr().out.splitlines()
+    assert run(["plan", "--json", "--array", "1,3", "--", "true"]) == 0
+    assert json.loads(capsys.readouterr().out)["array"] == {"indices": [1, 3], "at_most": 0}

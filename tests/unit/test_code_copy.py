@@ -46,6 +46,13 @@ def test_git_decides_what_is_copied(tmp_path: Path) -> None:
         "bytes": 1}
 
 
+def test_caches_that_a_repository_does_not_ignore_do_not_go_along(tmp_path: Path) -> None:
+    root = repository(tmp_path / "r", {"a.py": "1", "kept.pyc": "2"})
+    write(root, {"__pycache__/a.pyc": "", ".DS_Store": "", "b.pyc": ""})
+    gathered = gather(root)
+    assert (shown(gathered), gathered.git_dirty) == ({"a.py": "file", "kept.pyc": "file"}, False)
+
+
 def test_a_clean_repository_and_a_new_one(tmp_path: Path) -> None:
     root = repository(tmp_path / "r", {"a.py": "1"})
     assert git_state(str(root)) == GitState(git(root, "rev-parse", "HEAD"))

@@ -1,5 +1,7 @@
 """What `tm doctor` reports about a tracker."""
 
+import time
+
 import pytest
 
 from trainmaster.cli.admin.doctor import tracker_line
@@ -32,3 +34,11 @@ FAILS = {"digits-3": "http://h answers 500, an error of its own"}
 )
 def test_a_tracker_in_a_line(state: dict[str, object], line: str, wrong: bool) -> None:
     assert tracker_line("mlflow", state) == (line, wrong)
+
+
+def test_a_server_of_ours_that_does_not_answer_yet_is_starting() -> None:
+    silent = {**WELL, "behind": 1, "trouble": "http://h cannot be reached"}
+    fresh, old = ({**silent, "since_s": time.time() - ago_s} for ago_s in (5.0, 600.0))
+    wrong = ("mlflow 1 run behind, does not answer: http://h cannot be reached", True)
+    assert tracker_line("mlflow", fresh, ours=True) == ("mlflow is starting", False)
+    assert [tracker_line("mlflow", old, ours=True), tracker_line("mlflow", fresh)] == [wrong, wrong]

@@ -82,7 +82,7 @@ class Submission(Options, total=False):
     """Job options, and options of the submit."""
 
     in_place: bool
-    hold: str | None
+    hold: str | None  # the reason: a person must release it; None: it is not held
     urgent: str | None  # the reason
     key: str | None  # Idempotency-Key: the same key never makes a second job; None: a fresh one
     after: Sequence[str]  # JOB, JOB:ok, JOB:any or JOB:failed: other jobs that must end first
@@ -121,7 +121,7 @@ class Prepared(NamedTuple):
 
 
 class JobHandle(NamedTuple):
-    """A submitted job."""
+    """A submitted job: its `id`, and the `client` through which it was submitted."""
 
     id: str
     client: Client

@@ -25,7 +25,10 @@ _said: List[int] = []  # the step of the warning, which is given once
 
 
 class checkpoint:  # lower case, because it is used like a function
-    """A context manager. If an exception leaves the block, the directory is discarded and the exception is raised on.
+    """A context manager that gives a directory (a `Path`) to write into: `with sdk.checkpoint(step) as directory:`.
+
+    What is in it at the end of the block is the checkpoint. If an exception leaves the block, the directory is discarded and
+    the exception is raised on.
 
     `step`: the checkpoint's step. `ranks`: "one" (only rank 0's directory counts) or "all" (call it on every rank). An empty
     checkpoint does not count. Outside a job, or if the directory cannot be created, a temporary directory is used and

@@ -1,5 +1,6 @@
 """`tm config`: show, explain and change the settings for jobs submitted from here."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,7 @@ def check(session: Session) -> None:
     """Check the server's own file, server.toml, without starting the server."""
     home = Home.default()
     found = configuration.load(home)
+    import_module("trainmaster.blobs.factory").open_blobs(found.storage, home)  # imported here: it takes a while
     if session.out.json:
         session.out.value({"file": None if found.source is None else str(found.source)})
     elif found.source is None:

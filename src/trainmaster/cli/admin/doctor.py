@@ -28,6 +28,7 @@ from trainmaster.home import Home
 _DISK_MIN_BYTES = 2 * 1024**3
 _PYTHON = (3, 11)
 _CLOCK_S = 5.0
+_STARTS_S = 120.0  # an MLflow server that we run; half a minute on an idle machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,24 +154,28 @@ def _mirror(home: Home) -> Check:
     """The state of mirroring to trackers."""
     told = home.read_json(home.mirror_json) or {}
     try:
-        wanted = configuration.load(home).all_sinks
+        configured = configuration.load(home)
     except TrainmasterError as error:
         return Check("mirror", False, error.message, error.hint)
+    wanted = configured.all_sinks
     if not wanted:
         return Check("mirror", None, "runs are not mirrored; to mirror them into a local MLflow server: tm up --mlflow")
     if not live_processes.alive(home, "mirror"):
         running = live_processes.running(home) is not None
         hint = f"tm up shows the reason; see {home.logs / 'mirror.log'}" if running else "start it: tm up"
         return Check("mirror", False if running else None, f"{', '.join(wanted)}: no mirror runs", hint)
-    lines = [tracker_line(name, told.get("trackers", {}).get(name, {})) for name in wanted]
+    ours = "mlflow" if configured.tracking.mlflow is None else ""
+    lines = [tracker_line(name, told.get("trackers", {}).get(name, {}), name == ours) for name in wanted]
     troubled = any(wrong for _, wrong in lines)
     hint = "jobs keep running and nothing is lost: it retries, and catches up when the tracker answers" if troubled else ""
     return Check("mirror", not troubled, "; ".join(line for line, _ in lines), hint)
 
 
-def tracker_line(name: str, state: Mapping[str, Any]) -> tuple[str, bool]:
-    """The state of one tracker (its part of `mirror.json`), and whether there is a problem."""
+def tracker_line(name: str, state: Mapping[str, Any], ours: bool = False) -> tuple[str, bool]:
+    """The state of one tracker (its part of `mirror.json`), and whether there is a problem. `ours`: a server that we start."""
     points, trouble, runs = state.get("points"), state.get("trouble"), state.get("runs") or {}
+    if ours and trouble and time.time() - state["since_s"] < _STARTS_S:
+        points, trouble = None, ""
     late = [f"{points} points ({human.duration(state['seconds'])})"] if points else []
     late += [human.plural(state["behind"], "run")] if state.get("behind") else []
     behind = f"{' and '.join(late)} behind" if late else "up to date"

@@ -289,11 +289,13 @@ def _checkpoints(job: dict[str, Any], now_s: float, width: int) -> list[str]:
     if not kept:
         return []
     lines = ["", f"Checkpoints ({len(kept)} kept)"]
+    steps = [one["step"] for one in kept]
     for one in kept[-_CHECKPOINTS:]:
         step = "step ?" if one["step"] is None else f"step {'about ' if one['approximate'] else ''}{one['step']}"
-        name, room = one.get("name", ""), width - _CHECKPOINT_WIDTH
+        own = f"@{one['id']}" if steps.count(one["step"]) > 1 else ""  # what `--from JOB@ID` takes where a step names several
+        name, room = one.get("name", ""), width - _CHECKPOINT_WIDTH - len(own)
         name = name if len(name) <= room else f"…{name[1 - room :]}"  # names differ at their end
-        told = [human.ago(one["committed_s"], now_s), name, "" if one["good"] else _CORRUPT]
+        told = [human.ago(one["committed_s"], now_s), name, own, "" if one["good"] else _CORRUPT]
         lines.append(f"  {step:<18} {human.size(one['bytes']):>9}  {'  '.join(filter(None, told))}")
         if one["step"] is None and one.get("after_s") is not None:  # a server of an older version does not say when
             lines.append(f"    {timeline.saved_after(one['at_least'], one)}")

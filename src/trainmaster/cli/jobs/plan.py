@@ -46,6 +46,8 @@ def plan(context: click.Context, /, session: Session, words: tuple[str, ...], **
         return
     draft, out = draft_of(context, words, options), session.out
     found, decided = _found(session, draft)
+    if draft.array is not None:
+        found["array"] = draft.array._asdict()
     if out.json:
         out.value(found)
         return
@@ -71,6 +73,9 @@ def _job(found: Row) -> list[str]:
     """What would run, as lines of text."""
     spec, code = found["spec"], found["code"]
     lines = [f"job      {spec['name']} (project {spec['project']}, experiment {spec['experiment']})"]
+    if array := found.get("array"):
+        bound = f", at most {array['at_most']} at once" if array["at_most"] else ""
+        lines.append(f"array    {human.plural(len(array['indices']), 'job')} such as this one{bound}")
     lines += [f"{'command' if not n else '':8} {line}" for n, line in enumerate(_command(spec).splitlines() or [""])]
     if code["files"] or found["linked"] or found["left_out"]:
         linked = f", {human.plural(len(found['linked']), 'path')} linked" if found["linked"] else ""

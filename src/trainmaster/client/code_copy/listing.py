@@ -215,6 +215,8 @@ class _Repository:
         if path.endswith("/"):
             inner.append(below)  # a repository inside this one
             return
+        if is_junk(below):
+            return  # as outside of git: a repository need not say that it ignores caches
         self._listing.files.add(below)
         self._listing.fresh.add(below)
         self._listing.untracked.add(below)
