@@ -32,9 +32,9 @@ class Person:
         self.settings = directory / "person" / "trainmaster" / "trainmaster.toml"
         self.work = directory / "elsewhere"
         self.work.mkdir()
-        taken = ("TRAINMASTER_SERVER", "TRAINMASTER_TOKEN")
+        taken = ("TRAINMASTER_SERVER", "TRAINMASTER_TOKEN", "TRAINMASTER_HOME")
         self.environment = {name: value for name, value in os.environ.items() if name not in taken}
-        self.environment |= {"XDG_CONFIG_HOME": str(directory / "person"), "TRAINMASTER_HOME": str(directory / "none")}
+        self.environment |= {"XDG_CONFIG_HOME": str(directory / "person"), "XDG_STATE_HOME": str(directory / "none")}
 
     def __call__(self, *arguments: str, said: str = "") -> Said:
         """Run `tm` with `said` as its standard input."""

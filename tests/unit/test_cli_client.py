@@ -17,7 +17,7 @@ from trainmaster.client.api import Client
 from trainmaster.client.connection import BY_CODE, Call, Connection, Patience, refusal
 from trainmaster.client.metric_table import metrics_table
 from trainmaster.client.servers.embedded import stays
-from trainmaster.client.servers.settings import Target, code_paths, configured
+from trainmaster.client.servers.settings import Target, code_paths, configured, said
 from trainmaster.errors import (
     AuthenticationError,
     ConflictError,
@@ -32,10 +32,10 @@ from trainmaster.home import Home
 
 @pytest.fixture(autouse=True)
 def nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("TRAINMASTER_SERVER", "TRAINMASTER_TOKEN"):
+    for name in ("TRAINMASTER_SERVER", "TRAINMASTER_TOKEN", "TRAINMASTER_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
 
 
@@ -127,6 +127,17 @@ def test_who_names_the_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("TRAINMASTER_TOKEN", "v")
     assert configured(directory=tmp_path / "project") == Target("http://variable:1", "v", "$TRAINMASTER_SERVER")
     assert configured("http://said:1") == Target("http://said:1", "v", "--server")
+
+
+def test_a_home_that_the_shell_names_goes_before_what_files_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A server of its own, `export TRAINMASTER_HOME=$(mktemp -d)`: its jobs went to the server that a file names."""
+    write(tmp_path / "config/trainmaster/trainmaster.toml", 'server = "http://own:1"\ntoken = "t"\n')
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "home"))
+    assert configured() is None
+    assert next(place.source for place in said("server", tmp_path)) == "$TRAINMASTER_HOME"
+    assert configured("http://own:1") == Target("http://own:1", "t", "--server")
+    monkeypatch.setenv("TRAINMASTER_SERVER", "http://variable:1")
+    assert configured() == Target("http://variable:1", "", "$TRAINMASTER_SERVER")
 
 
 def test_a_project_cannot_collect_the_token_of_another_server(tmp_path: Path) -> None:
@@ -232,14 +243,14 @@ def test_a_misspelled_key_is_named_with_its_place(tmp_path: Path, text: str, sai
 def test_no_server_here_and_none_wanted() -> None:
     with pytest.raises(UnreachableError, match="no server is running") as raised:
         Client(start=False)
-    assert raised.value.hint == "check the name   a new home there: tm up"
-    assert not os.path.exists(os.environ["TRAINMASTER_HOME"])
+    assert raised.value.hint == "start one: tm up"
+    assert not os.path.exists(os.environ["XDG_STATE_HOME"])
 
 
 def test_a_table_of_metrics_starts_no_server() -> None:
     with pytest.raises(UnreachableError, match="no server is running"):
         metrics_table("digits-1")
-    assert not os.path.exists(os.environ["TRAINMASTER_HOME"])
+    assert not os.path.exists(os.environ["XDG_STATE_HOME"])
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://127.0.0.1:x", "http://[::1", "http://a..b", "http://\u202ex:1", "http://a b"])
@@ -259,5 +270,5 @@ def test_what_is_a_url(url: str) -> None:
 
 
 def test_the_server_that_was_stopped_is_named_by_its_home(tmp_path: Path) -> None:
-    assert stopped(Home.default(), False) == f"the server of {tmp_path / 'home'} is stopped"
-    assert stopped(Home.default(), True) == f"the server of {tmp_path / 'home'} is stopped; to manage these jobs again: tm up"
+    assert stopped(Home.default(), False) == f"the server of {tmp_path / 'state/trainmaster'} is stopped"
+    assert stopped(Home.default(), True) == f"the server of {tmp_path / 'state/trainmaster'} is stopped; to manage these jobs again: tm up"

@@ -10,7 +10,7 @@ import tomlkit
 from trainmaster import configuration
 from trainmaster.cli.session import Session, offline
 from trainmaster.client.servers import settings_file
-from trainmaster.client.servers.settings import DEFAULT_PROJECT, FILE, VARIABLES, Setting, default_tags, own_file, said
+from trainmaster.client.servers.settings import DEFAULT_PROJECT, FILE, OWN, VARIABLES, Setting, default_tags, own_file, said
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
 from trainmaster.spec.faults import nearest
@@ -20,7 +20,7 @@ _MEANING = {
     "project": "the project of jobs that name none",
     "tags.NAME": "a default tag of every job",
 }
-_DEFAULTS = {"server": "this machine's own", "project": DEFAULT_PROJECT}
+_DEFAULTS = {"server": OWN, "project": DEFAULT_PROJECT}
 
 
 @click.group(invoke_without_command=True)

@@ -7,7 +7,7 @@ import click
 
 from trainmaster.cli.session import Session, offline
 from trainmaster.client.servers import sign_in
-from trainmaster.client.servers.settings import ENV_SERVER, ENV_TOKEN, Target
+from trainmaster.client.servers.settings import ENV_HOME, ENV_SERVER, ENV_TOKEN, Target
 from trainmaster.errors import AuthenticationError, UsageError
 from trainmaster.wire.tls import fingerprint
 
@@ -38,7 +38,7 @@ def login(session: Session, url: str, expected: str | None, token_stdin: bool) -
         return
     out.data(f"logged in to {url} as {member.name} ({member.role})")
     out.note(f"kept in {path}; to undo it: tm logout")
-    for name in (ENV_SERVER, ENV_TOKEN):
+    for name in (ENV_SERVER, ENV_TOKEN, ENV_HOME):
         if os.environ.get(name):
             out.warn(f"${name} is set and is used instead of what was kept: unset {name}")
 

@@ -1,4 +1,5 @@
-"""Finds the server to use: argument > environment > project file > user file > /etc > this machine's own server.
+"""Finds the server to use: argument > `$TRAINMASTER_SERVER` > this machine's own, if `$TRAINMASTER_HOME` names its home >
+project file > user file > /etc > this machine's own server.
 
 `trainmaster.toml` has `server = "https://…"`; outside of projects also `token = "…"` (for that server), and tables from URL to
 token (`[tokens]`) and to the certificate of the server's own authority (`[authorities]`), which `tm login` writes. Every file
@@ -23,6 +24,8 @@ from trainmaster.home import Home
 FILE = "trainmaster.toml"
 DEFAULT_PROJECT = "default"
 ENV_SERVER, ENV_TOKEN, ENV_TAGS = "TRAINMASTER_SERVER", "TRAINMASTER_TOKEN", "TRAINMASTER_TAGS"
+ENV_HOME = "TRAINMASTER_HOME"
+OWN = "this machine's own"  # the server, as a setting
 _KEYS = ("server", "token", "tokens", "authorities", "project", "tags", "code")  # of our file
 _PATHS = {"include": ".env", "exclude": "notes/*.pdf"}  # the keys of [code], with an example
 VARIABLES = {"server": ENV_SERVER, "project": "TRAINMASTER_PROJECT"}
@@ -112,6 +115,8 @@ def said(key: str, directory: Path) -> list[Setting]:
     variable = VARIABLES.get(key)
     if variable is not None and os.environ.get(variable):
         found.append(Setting(key, os.environ[variable], f"${variable}"))
+    if key == "server" and os.environ.get(ENV_HOME):
+        found.append(Setting(key, OWN, f"${ENV_HOME}"))
     if key.startswith("tags.") and key.removeprefix("tags.") in (tags := _variable_tags()):
         found.append(Setting(key, tags[key.removeprefix("tags.")], f"${ENV_TAGS}"))
     for path in (*_project_files(directory.absolute()), *_own_files()):
@@ -144,7 +149,7 @@ def _named(server: str | None, directory: Path) -> tuple[str, str] | None:
     if server:
         return server, "--server"
     places = [setting for setting in said("server", directory) if isinstance(setting.value, str)]
-    return (places[0].value, places[0].source) if places else None
+    return (places[0].value, places[0].source) if places and places[0].value != OWN else None
 
 
 def default_project(directory: Path) -> str | None:
