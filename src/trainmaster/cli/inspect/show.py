@@ -88,6 +88,7 @@ def _provenance(session: Session, job: str, diff: bool) -> None:
         out.value({**found, "diff": patch.getvalue().decode(errors="replace")} if diff else found)
     elif diff:
         out.file(patch.getvalue())
+        out.note("what git does not track is not in the patch, and submodules are not")
     else:
         for line in draw(client.provenance(job)):
             out.data(line)
