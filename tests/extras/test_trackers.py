@@ -350,8 +350,6 @@ def test_a_job_killed_twice_is_one_finished_run_everywhere(tmp_path: Path) -> No
         deadline(lambda: wandb_file(directory / "wandb", staged), "W&B to write the run", START_S, 1.0)
         rows, _ = wandb_rows(directory / "wandb", str(directory / "wandb" / "staged" / job))
         assert sorted(step for step, _ in rows["loss"]) == list(range(1, 121))
-        files = directory.glob(f"wandb/wandb/offline-run-*-{(staged / 'trainmaster.run').read_text()}/files/**/*.*")
-        assert [path.name for path in files] == ["told.txt"], "no packages of the mirror's own environment"
         assert sorted(tm.show(job)["runs"]) == ["mlflow", "tensorboard", "wandb"]
         deadline(lambda: tm("doctor").out.count("up to date") == 3, "the mirror to be up to date", START_S, 1.0)
 
