@@ -147,6 +147,22 @@ def test_what_an_earlier_attempt_wrote_is_not_told(tmp_path: Path) -> None:
     assert [step for step, _ in again.news()] == [1, 2, 3, 4]
 
 
+def test_a_row_that_a_killed_program_has_begun_is_none(tmp_path: Path) -> None:
+    """The end of a buffer cuts `13,87.5` to `13,8`, and what the next attempt appends goes on in that line."""
+    path = tmp_path / "metrics.csv"
+    reader = FileReader.of_launch(launch(tmp_path, work=str(tmp_path), metrics_files=["*.csv"]))
+    assert reader is not None
+    path.write_text("step,loss\n12,88.5\n13,8")
+    reader.start()
+    reader.finish(whole=False)
+    assert reader.take() == [(12, {"loss": 88.5})]
+    path.write_text("step,loss\n12,88.5\n1")
+    again = RowFile(str(path), noted(str(path)))
+    with path.open("a") as out:
+        out.write("13,87.5\n14,86.5\n")
+    assert list(again.news()) == [(14, {"loss": 86.5})], "no step 113"
+
+
 @pytest.mark.parametrize("anew", [False, True])
 def test_what_was_told_is_not_told_again_after_a_read_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
     """An I/O error in the midst of old rows: what follows them at the next read is old, too. `anew`: they were written again."""

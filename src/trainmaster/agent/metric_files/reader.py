@@ -41,6 +41,7 @@ class FileReader:
         self._from: dict[str, str] = {}  # a metric -> the file that it was first read of
         self._shared = ""  # the first metric that stands in two files
         self._over = threading.Event()  # the ranks have ended
+        self._whole = True  # by themselves, so that the last rows are whole
         self._thread: Optional[threading.Thread] = None
         self.trouble = ""  # of the last turn
         for path in self._paths([]):
@@ -68,8 +69,12 @@ class FileReader:
         """The rows that were read since the last call."""
         return [self._rows.popleft() for _ in range(len(self._rows))]
 
-    def finish(self) -> None:
-        """Every process has ended: read the rest. A disk that does not answer is not waited for."""
+    def finish(self, whole: bool = True) -> None:
+        """Every process has ended: read the rest. A disk that does not answer is not waited for.
+
+        If not `whole`, a program failed: a last row without an end may be cut.
+        """
+        self._whole = whole
         self._over.set()
         if self._thread is not None:
             self._thread.join(_FINISH_S)
@@ -80,7 +85,7 @@ class FileReader:
         last = False
         while not last:
             last, began_s = self._over.is_set(), time.monotonic()
-            self._turn(last)
+            self._turn(last and self._whole)
             if not last:
                 self._over.wait(max(_PAUSE_S, _SHARE * (time.monotonic() - began_s)))
 

@@ -118,7 +118,7 @@ class RowFile:
                 at, number_of = len(self._read), hash(str(row))
                 self._read.append(number_of)
                 same = at < len(self._old_rows) and self._old_rows[at] == number_of
-                if self._reader.at > self._old_bytes and not same:
+                if self._reader.begun >= self._old_bytes and not same:
                     yield row
 
     def _has_as_many(self, file: BinaryIO, known: array[int]) -> bool:
@@ -140,6 +140,7 @@ class _Reader:
     def __init__(self, path: str) -> None:
         self._rows = Rows(path)
         self.at, self.end = 0, b""
+        self.begun = 0  # where the last line began: what an earlier attempt began is no row, whoever ended it
 
     def read(self, file: BinaryIO, last: bool = False) -> Iterator[Row]:
         """The rows of the lines that are complete."""
@@ -151,6 +152,7 @@ class _Reader:
                 if not last:
                     return
             row = self._rows.read(line)
+            self.begun = self.at
             self.at += len(line)
             self.end = (self.end + line)[-_END:]
             if row is not None:
