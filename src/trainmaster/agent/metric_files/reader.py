@@ -37,7 +37,6 @@ class FileReader:
         self._noted: dict[str, Noted] = {}
         self._files: dict[str, RowFile] = {}
         self._rows: deque[Row] = deque()
-        self._work = launch["work"]
         self._from: dict[str, str] = {}  # a metric -> the file that it was first read of
         self._shared = ""  # the first metric that stands in two files
         self._over = threading.Event()  # the ranks have ended
@@ -107,7 +106,7 @@ class FileReader:
         for name in [] if self._shared else values:
             other = self._from.setdefault(name, path)
             if other != path and measured(name):
-                both = " and ".join(printable(os.path.relpath(one, self._work)) for one in (other, path))
+                both = " and ".join(printable(os.path.relpath(one, self._globs[0].root)) for one in (other, path))
                 what = "which is one metric: of a step in both, the value read last counts"
                 self._shared = f"{both} both have {printable(name)}, {what}"
 
