@@ -27,6 +27,7 @@ from trainmaster.server.agents.orders import orders, over, superseded, version
 from trainmaster.server.jobs import job_reads
 from trainmaster.server.runtime import metric_writer
 from trainmaster.server.runtime.credentials import credential
+from trainmaster.server.runtime.unsent_points import import_points
 from trainmaster.testing.builders import job as a_job
 from trainmaster.testing.builders import placed
 from trainmaster.wire.names import STALLED
@@ -256,6 +257,29 @@ def test_points_of_an_attempt_outlive_the_beginning_of_the_next(api: Api) -> Non
         assert api.get("/jobs/train-1/metrics")["series"] == {"loss": [[1, 1.0], [2, 0.5], [3, 0.3]]}
         api.sync(KEY, points=[{**first, "n": 3, "step": 4}])
         assert api.get("/jobs/train-1/metrics")["series"] == {"loss": [[1, 1.0], [2, 0.5], [3, 0.3]]}
+
+
+def test_that_the_last_values_are_still_arriving_is_said(api: Api) -> None:
+    """Of a job that told much at its end, a value of its middle was shown as the last, and the best so far as the best."""
+    other = api.submit()
+    api.take_up()
+    for job, value in (("train-1", 0.4), (other, 0.5)):
+        api.services.metrics.write([MetricPoint(job, 1, 0, 1, "loss", value, 1.0)], [])
+    directory = api.home.attempt("train-1", 1, 0)
+    directory.mkdir(parents=True)
+    kept = PointFile(str(api.home.points(KEY)), 0.0)
+    kept.append(kept.lines([(2, 2.0, 0, 2, {"loss": 0.9})]), {}, 2)
+    said = "its last metric values are still arriving: look again in a moment"
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert said not in api.get("/jobs/train-1")["notes"], "it runs"
+        api.control.record("train-1", ev.NodeEnded(1, 0, Outcome()), ev.AttemptEnded(1, DONE))
+        deadline(lambda: said in api.get("/jobs/train-1")["notes"], "the api to hear of the end")
+        told = api.get("/compare", job=["train-1", other], metric="loss")
+        assert (f"{said} (train-1)" in told["not_compared"], told["metrics"][0]["winner"]) == (True, None)
+    import_points(api.home, api.services.metrics)
+    assert said not in api.get("/jobs/train-1")["notes"]
+    assert api.get("/compare", job=["train-1", other], metric="loss")["metrics"][0]["winner"] == 0
 
 
 def test_orders_are_waited_for(api: Api) -> None:

@@ -276,6 +276,7 @@ def test_what_was_measured_before_the_first_step_is_in_the_table_and_may_be_best
     assert api.get(f"/jobs/{job}/metrics", name="val_loss")["best"] == {"val_loss": {"step": None, "value": 0.1}}
     with Client(str(api.http.base_url.copy_with(path="/")), api.http.headers["Authorization"].split()[1]) as client:
         table = metrics_table(job, client=client)
+        assert table == metrics_table("baseline", "@last", client=client), "a job that is named twice is there once"
     assert list(zip(table["step"], table["value"], strict=True)) == values
     before = api.get(f"/jobs/{job}/points", name="val_loss", stepless=True, limit=1)
     assert (before["points"], before["next"], before["stepless"]) == ([[0, 0.1, 1.0, 1]], 0, True)

@@ -80,6 +80,7 @@ def wandb_rows(root: Path, ref: str) -> tuple[Rows, dict[str, str]]:
     """Points and params of the offline run, out of the file that `wandb sync` uploads."""
     file = wandb_file(root, Path(ref))
     assert file is not None
+    assert not (file.parent / "files" / "requirements.txt").exists(), "no packages of the mirror's own environment"
     rows: Rows = {}
     params: dict[str, str] = {}
     for data in wandb_records(file.read_bytes()):

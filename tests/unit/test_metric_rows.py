@@ -40,12 +40,40 @@ def rows(path: Path, text: str) -> list[Row]:
         ("step,loss\n1,0.5\n2,0.2", [(1, {"loss": 0.5})]),  # the last line is not written to its end
         ("step,name,loss\n1,resnet,inf\n", [(1, {"loss": float("inf")})]),
         ("a sentence, with a comma\nand 3, 4\n", [(None, {"with a comma": 4.0})]),
+        ("step,loss,acc\n1,0.5,\n,,\n2,0.25,\nskipped,skipped,skipped\n3,0.2,1\n", [(1, {"loss": 0.5}), (2, {"loss": 0.25}), (3, {"loss": 0.2, "acc": 1.0})]),
+        ("step,loss\n1,0.5\nstep,lr\n2,0.25\n", [(1, {"loss": 0.5}), (2, {"lr": 0.25})]),  # a restart wrote another header
         ("", []),
         ("\x00\x00\n,,,\n1,2,3\n", []),
     ],
 )  # fmt: skip
 def test_rows_of_a_file(tmp_path: Path, text: str, found: list[Row]) -> None:
     assert rows(tmp_path / "metrics.csv", text) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("train.csv", {"loss": 0.5, "lr": 0.1}),
+        ("val.csv", {"val_loss": 0.5, "lr": 0.1}),
+        ("metrics-Validation.csv", {"validation_loss": 0.5, "lr": 0.1}),
+        ("value.csv", {"loss": 0.5, "lr": 0.1}),
+    ],
+)
+def test_what_is_measured_in_a_file_of_the_validation_is_named_so(tmp_path: Path, name: str, found: dict[str, float]) -> None:
+    """Training and validation in files with the same columns were one metric, of which the later value of a step was kept."""
+    assert rows(tmp_path / name, "epoch,loss,lr\n1,0.5,0.1\n") == [(1, found)]
+
+
+def test_files_that_have_a_metric_in_common_are_told(tmp_path: Path) -> None:
+    for fold in ("a", "b"):
+        (tmp_path / fold).mkdir()
+    reader = FileReader.of_launch(launch(tmp_path, work=str(tmp_path), metrics_files=["*/m.csv"]))
+    assert reader is not None
+    for fold in ("a", "b"):
+        (tmp_path / fold / "m.csv").write_text("step,loss,lr\n1,0.5,0.1\n")
+    reader.start()
+    reader.finish()
+    assert reader.trouble == "a/m.csv and b/m.csv both have loss, which is one metric: of a step in both, the value read last counts"
 
 
 def written(table: list[list[float | None]], columns: int, whole: bool = True) -> str:
@@ -96,6 +124,17 @@ def test_a_file_that_begins_again_is_told_from_its_beginning(tmp_path: Path) -> 
         list(file.news())
 
 
+def test_of_a_table_that_is_written_again_only_what_changed_is_told(tmp_path: Path) -> None:
+    """Some programs write the row of the running epoch anew with each of its steps."""
+    path = tmp_path / "metrics.csv"
+    file = RowFile(str(path))
+    told = list[Row]()
+    for text in ("1\n", "1\n2\n", "1\n3\n", "1\n3\n4\n", "1\n2.5\n4\n5\n"):
+        path.write_text("loss,acc\n" + "".join(f"{one},1\n" for one in text.split()))
+        told += file.news()
+    assert [values["loss"] for _, values in told] == [1.0, 2.0, 3.0, 4.0, 2.5, 5.0]
+
+
 def test_what_an_earlier_attempt_wrote_is_not_told(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n1,0.5\n2,0.25\n")
@@ -106,6 +145,22 @@ def test_what_an_earlier_attempt_wrote_is_not_told(tmp_path: Path) -> None:
     again = RowFile(str(path), noted(str(path)))
     path.write_text("step,loss\n1,0.75\n2,0.5\n3,0.25\n4,0.2\n")
     assert [step for step, _ in again.news()] == [1, 2, 3, 4]
+
+
+def test_a_row_that_a_killed_program_has_begun_is_none(tmp_path: Path) -> None:
+    """The end of a buffer cuts `13,87.5` to `13,8`, and what the next attempt appends goes on in that line."""
+    path = tmp_path / "metrics.csv"
+    reader = FileReader.of_launch(launch(tmp_path, work=str(tmp_path), metrics_files=["*.csv"]))
+    assert reader is not None
+    path.write_text("step,loss\n12,88.5\n13,8")
+    reader.start()
+    reader.finish(whole=False)
+    assert reader.take() == [(12, {"loss": 88.5})]
+    path.write_text("step,loss\n12,88.5\n1")
+    again = RowFile(str(path), noted(str(path)))
+    with path.open("a") as out:
+        out.write("13,87.5\n14,86.5\n")
+    assert list(again.news()) == [(14, {"loss": 86.5})], "no step 113"
 
 
 @pytest.mark.parametrize("anew", [False, True])

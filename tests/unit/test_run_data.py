@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.cli.metrics.export import is_lost
+from trainmaster.cli.metrics.export import lost_work
 from trainmaster.control.reports import event_of
 from trainmaster.lifecycle.reports import log_run_data
 from trainmaster.model.events import RunDataLogged
@@ -62,7 +62,7 @@ def test_the_steps_of_a_further_run_are_not_lost_work() -> None:
     curves = Curves(Attempts([first]), None)  # type: ignore[arg-type]
     assert [curves.lost_of(again, name) for name in ("loss", "trial", "model/loss", "trial/loss")] == [*[((2, 1),)] * 3, ()]
     told = {"metrics": {}, "lost_work": [[2, 1]], "own_counts": ["trial"]}
-    assert [is_lost(told, name, 5, 1) for name in ("loss", "trial/loss")] == [True, False]
+    assert [lost_work(told, name, {1: 1}) for name in ("loss", "trial/loss")] == [((2, 1),), ()]
 
 
 @pytest.mark.parametrize(

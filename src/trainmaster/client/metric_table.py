@@ -24,8 +24,7 @@ def metrics_table(
         with Client(start=False) as own:
             return metrics_table(*jobs, metrics=metrics, system=system, client=own)
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    for ref in jobs:
-        found = client.job(ref)
+    for found in {found["id"]: found for found in map(client.job, jobs)}.values():  # a job may be named twice
         machine = [f"system/{name}" for name in found["system"]]
         has = [*found["metrics"], *found.get("lost_metrics", ()), *(machine if system or metrics else ())]
         for name in [one for one in has if not metrics or one in metrics]:

@@ -44,7 +44,9 @@ class HeartbeatRow:
 
 
 LostWork = tuple[tuple[int, int], ...]
-"""(attempt, step): it began at this step, so what earlier attempts did from there on is lost. Both ascend."""
+"""(attempt, step): it began at this step, so what earlier attempts did from there on is lost. Both ascend.
+
+A metric that counts something else than that step, such as samples, goes on at a step of its own: see `recovery.lost_work`."""
 
 
 class MetricStore(Protocol):

@@ -87,6 +87,15 @@ class MetricStoreContract:
             assert best[1] == (max if largest else min)(value for _, value in kept)
         assert len(metrics.points("digits-1", "loss", None, 1000)) == len(stored)
 
+    def test_a_metric_of_another_count_goes_on_at_its_own_step(self, metrics: MetricStore) -> None:
+        """A program logs its epochs first, and then its loss by samples: attempt 2 begins at epoch 8, after 700 samples."""
+        metrics.write([point(100 * n, 1.0 + abs(n - 4), 1) for n in range(1, 9)], [])
+        metrics.write([point(100 * n, 1.0 + abs(n - 4), 2) for n in range(8, 11)], [])
+        assert [step for step, _ in metrics.series("digits-1", "loss", 100, ((2, 8),))] == [100 * n for n in range(1, 11)]
+        assert metrics.best("digits-1", "loss", False, ((2, 8),)) == (400, 1.0, 1.0)
+        same_count = metrics.series("digits-1", "loss", 100, ((2, 450),))
+        assert [step for step, _ in same_count] == [100, 200, 300, 400, 800, 900, 1000]
+
     def test_the_best_stays_with_and_without_lost_work(self, metrics: MetricStore) -> None:
         values = {step: float(step % 97) for step in range(1000)}
         metrics.write([point(step, value) for step, value in (values | {777: -5.0}).items()], [])

@@ -14,9 +14,10 @@ from trainmaster.tracking.to_wandb import POINTS, RUN
 def main(staged: Path) -> int:
     """Write the run staged in `staged`, with rows in order of their steps."""
     told = json.loads((staged / RUN).read_text())
-    settings = wandb.Settings(
-        console="off", disable_git=True, disable_code=True, disable_job_creation=True, x_disable_stats=True, x_disable_meta=True
-    )
+    settings = wandb.Settings(  # what W&B would record by itself is of this process, not of the job
+        console="off", disable_git=True, disable_code=True, disable_job_creation=True, x_disable_stats=True,
+        x_disable_meta=True, x_save_requirements=False,
+    )  # fmt: skip
     run = wandb.init(
         id=told["id"], name=told["job"], project=told["tags"].get("trainmaster.project", "trainmaster"),
         group=told["experiment"], config={**told["params"], "trainmaster": told["tags"]},

@@ -12,6 +12,8 @@ from collections import deque
 
 from trainmaster.agent.files.globs import Glob
 from trainmaster.agent.metric_files.rows import RowFile, noted
+from trainmaster.agent.metrics.vocabulary import measured
+from trainmaster.wire.names import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +37,10 @@ class FileReader:
         self._noted: dict[str, Noted] = {}
         self._files: dict[str, RowFile] = {}
         self._rows: deque[Row] = deque()
+        self._from: dict[str, str] = {}  # a metric -> the file that it was first read of
+        self._shared = ""  # the first metric that stands in two files
         self._over = threading.Event()  # the ranks have ended
+        self._whole = True  # by themselves, so that the last rows are whole
         self._thread: Optional[threading.Thread] = None
         self.trouble = ""  # of the last turn
         for path in self._paths([]):
@@ -63,8 +68,12 @@ class FileReader:
         """The rows that were read since the last call."""
         return [self._rows.popleft() for _ in range(len(self._rows))]
 
-    def finish(self) -> None:
-        """Every process has ended: read the rest. A disk that does not answer is not waited for."""
+    def finish(self, whole: bool = True) -> None:
+        """Every process has ended: read the rest. A disk that does not answer is not waited for.
+
+        If not `whole`, a program failed: a last row without an end may be cut.
+        """
+        self._whole = whole
         self._over.set()
         if self._thread is not None:
             self._thread.join(_FINISH_S)
@@ -75,7 +84,7 @@ class FileReader:
         last = False
         while not last:
             last, began_s = self._over.is_set(), time.monotonic()
-            self._turn(last)
+            self._turn(last and self._whole)
             if not last:
                 self._over.wait(max(_PAUSE_S, _SHARE * (time.monotonic() - began_s)))
 
@@ -86,11 +95,20 @@ class FileReader:
             try:
                 for row in file.news(last):
                     self._rows.append(row)
+                    self._note_shared(path, row[1])
                     while len(self._rows) >= _WAITING_MAX and not self._over.is_set():
                         time.sleep(_PAUSE_S / 10)
             except (OSError, ValueError) as error:
                 troubles.append(f"{os.path.basename(path)} cannot be read: {error}")
-        self.trouble = "; ".join(troubles[:1])
+        self.trouble = "; ".join([*troubles, *filter(None, [self._shared])][:1])
+
+    def _note_shared(self, path: str, values: dict[str, float]) -> None:
+        for name in [] if self._shared else values:
+            other = self._from.setdefault(name, path)
+            if other != path and measured(name):
+                both = " and ".join(printable(os.path.relpath(one, self._globs[0].root)) for one in (other, path))
+                what = "which is one metric: of a step in both, the value read last counts"
+                self._shared = f"{both} both have {printable(name)}, {what}"
 
     def _paths(self, troubles: list[str]) -> list[str]:
         found: dict[str, None] = {}

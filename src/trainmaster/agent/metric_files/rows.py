@@ -1,18 +1,22 @@
 """Metrics in a file that a program writes row by row: CSV with a header, or one JSON object per line.
 
-A program may begin its file again, or write all of it anew with one more row or column. So each row is told once: if the rows
-that were told are still there, the file goes on after them; else it is another file, and all of its rows are told.
+A program may begin its file again, or write all of it anew with one more row or column. So each row is told once: if there are
+as many rows as were told, and the first is the same, only those that differ are told; else it is another file, and all of its
+rows are told.
 """
 
 from __future__ import annotations
 
 import csv
 import os
+import re
 import stat
+from array import array
 from itertools import islice
 
 from trainmaster.agent.metrics import objects
-from trainmaster.agent.metrics.vocabulary import number
+from trainmaster.agent.metrics.pairs import under
+from trainmaster.agent.metrics.vocabulary import measured, number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,14 +34,26 @@ _DELIMITERS = ",\t;"
 
 
 class Rows:
-    """The lines of one file, in order. The header may come again, as when a restart appends to the file."""
+    """The lines of one file, in order. The header may come again, as when a restart appends to the file.
 
-    def __init__(self) -> None:
+    What is measured in `val.csv` is named so, as in a line of output: `val_loss`.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        words = re.split(r"[^a-z]+", os.path.basename(path).lower())
+        self._set = next((word for word in words if word in objects.SETS_BESIDE), "")
         self._names: List[str] = []
         self._delimiter = ","
+        self._has_rows = False  # below its header
 
     def read(self, line: bytes) -> Optional[Row]:
         """What a line says; None if it is no row with a number."""
+        row = self._read(line)
+        if row is None or not self._set:
+            return row
+        return row[0], {under(self._set, name) if measured(name) else name: value for name, value in row[1].items()}
+
+    def _read(self, line: bytes) -> Optional[Row]:
         if line.startswith(b"{"):
             found = objects.of_json(line)
             return _row(found) if found is not None else None
@@ -47,11 +63,13 @@ class Rows:
         delimiter = self._delimiter if self._names else max(_DELIMITERS, key=text.count)
         cells = _cells(text, delimiter)
         numbers = [number(cell) if cell and "," not in cell else None for cell in cells]
-        if len(cells) > 1 and all(value is None for value in numbers):
-            self._names, self._delimiter = cells, delimiter
+        known = {*filter(None, cells)}.intersection(self._names)
+        if len(cells) > 1 and any(cells) and all(value is None for value in numbers) and (known or not self._has_rows):
+            self._names, self._delimiter, self._has_rows = cells, delimiter, False
         if len(cells) != len(self._names):
             return None
         pairs = zip(self._names, numbers)  # noqa: B905 - Python 3.9
+        self._has_rows = self._has_rows or any(value is not None for value in numbers)
         return _row(objects.of_numbers({name: value for name, value in pairs if name and value is not None}))
 
 
@@ -78,10 +96,10 @@ class RowFile:
     def __init__(self, path: str, noted: Optional[Noted] = None) -> None:
         self._path = path
         self._noted = noted
-        self._reader = _Reader()
-        self._told = 0  # rows
-        self._old_bytes = self._old_rows = 0  # that are not told again, whatever ends a read before them
-        self._first = self._last = ""  # of these, as texts
+        self._reader = _Reader(path)
+        self._read = array("q")  # a number for each row
+        self._old_bytes = 0  # that are not told again, whatever ends a read before them
+        self._old_rows = array("q")  # likewise, unless they differ
 
     def news(self, last: bool = False) -> Iterator[Row]:
         """The rows that were not told yet, all to be taken. `last`: nothing follows, so the last line may lack its end.
@@ -93,20 +111,20 @@ class RowFile:
                 self._old_bytes = self._noted[0] if _ends_so(file, *self._noted) else 0
                 self._noted = None
             elif not _ends_so(file, self._reader.at, self._reader.end):
-                self._old_rows = self._told if self._has_those_told(file) else 0
-                self._reader, self._told, self._old_bytes = _Reader(), 0, 0
+                known = self._read + self._old_rows[len(self._read) :]
+                self._old_rows = known if self._has_as_many(file, known) else array("q")
+                self._reader, self._read, self._old_bytes = _Reader(self._path), array("q"), 0
             for row in self._reader.read(file, last):
-                self._told += 1
-                self._last = str(row)
-                self._first = self._first if self._told > 1 else self._last
-                if self._reader.at > self._old_bytes and self._told > self._old_rows:
+                at, number_of = len(self._read), hash(str(row))
+                self._read.append(number_of)
+                same = at < len(self._old_rows) and self._old_rows[at] == number_of
+                if self._reader.begun >= self._old_bytes and not same:
                     yield row
 
-    def _has_those_told(self, file: BinaryIO) -> bool:
-        rows = map(str, _Reader().read(file))
-        first = next(rows, "")
-        last = first if self._told == 1 else next(islice(rows, self._told - 2, None), "")
-        return self._told > 0 and (first, last) == (self._first, self._last)
+    def _has_as_many(self, file: BinaryIO, known: array[int]) -> bool:
+        rows = [hash(str(row)) for row in islice(_Reader(self._path).read(file), 1)]
+        more = sum(1 for _ in islice(_Reader(self._path).read(file), len(known)))
+        return rows == list(known[:1]) and more == len(known)
 
 
 def noted(path: str) -> Noted:
@@ -119,9 +137,10 @@ def noted(path: str) -> Noted:
 class _Reader:
     """Reads a file's rows from where the last read ended: `at`, after the bytes `end`."""
 
-    def __init__(self) -> None:
-        self._rows = Rows()
+    def __init__(self, path: str) -> None:
+        self._rows = Rows(path)
         self.at, self.end = 0, b""
+        self.begun = 0  # where the last line began: what an earlier attempt began is no row, whoever ended it
 
     def read(self, file: BinaryIO, last: bool = False) -> Iterator[Row]:
         """The rows of the lines that are complete."""
@@ -133,6 +152,7 @@ class _Reader:
                 if not last:
                     return
             row = self._rows.read(line)
+            self.begun = self.at
             self.at += len(line)
             self.end = (self.end + line)[-_END:]
             if row is not None:

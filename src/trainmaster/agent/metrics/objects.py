@@ -30,7 +30,7 @@ _KEYS = re.compile(r"['\"] {0,2}: {0,2}")
 _TEXTS = re.compile(rf"['\"] {{0,2}}: {{0,2}}(['\"])(?!{NUMBER}\1)")
 _SET_KEYS = ("split", "phase", "stage", "subset", "mode")  # which set of the data an object is about
 _FIRST_MAX = 100  # characters
-_SETS_BESIDE = words("val valid validation test eval evaluation dev")  # beside the training
+SETS_BESIDE = words("val valid validation test eval evaluation dev")  # beside the training
 _OF_SET = re.compile(r"(train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev)_", re.IGNORECASE)
 _BEFORE_CELLS = re.compile(r"(\d{1,12}) {1,2}\| {1,2}(?=[A-Za-z])")  # llama2.c: `10 | loss 3.78 | lr 5.0e-04`
 _IN_BARS = re.compile(rf"([A-Za-z][\w/.@-]{{0,120}}) {{1,2}}({NUMBER}) \|\Z")
@@ -71,7 +71,7 @@ def of_json(line: bytes) -> Optional[Object]:
     values = {name: float(value) for name, value in flat.items() if name.lower() not in _RECORD and is_value(value)}
     made = of_numbers(values, all_numbers=len(values) == len(found))
     word = next((found[key].lower() for key in _SET_KEYS if isinstance(found.get(key), str)), "")
-    if word in _SETS_BESIDE:
+    if word in SETS_BESIDE:
         made.values = {under(word, name) if measured(name) else name: value for name, value in made.values.items()}
     made.counters = _counters(line.decode(errors="replace"))
     results = found.get("results")  # StyleGAN: {"results": {"fid50k_full": 9.5}, "metric": "fid50k_full"}

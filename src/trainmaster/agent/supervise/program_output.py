@@ -74,7 +74,8 @@ class ProgramOutput:
         """Every process has ended: read all that is left."""
         self._read_tracker()
         if self._files is not None:
-            self._files.finish()
+            ranks = [output.rank for output in self.outputs if output.rank.role is None]
+            self._files.finish(whole=not any(rank.signal or rank.exit_code for rank in ranks))
             self._read_files()
         for output in self.outputs:
             output.finish()

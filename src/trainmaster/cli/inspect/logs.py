@@ -66,7 +66,8 @@ def logs(session: Session, jobs: tuple[str, ...], pattern: str | None, since: st
     """Print the output of jobs: all attempts, rank 0 first; with -f as it is written.
 
     The lines of several jobs begin with their ids. On a terminal, colors and cleared lines are kept and other control
-    sequences are shown as text. Piped, or with --raw, the output is exactly what the job printed.
+    sequences are shown as text. Piped, or with --raw, the output is exactly what the job printed; only bytes that are no
+    UTF-8 are replaced.
 
     Times of lines are exact to a second. After 18 hours of steady output older ones are coarser: half a minute after a day.
     """

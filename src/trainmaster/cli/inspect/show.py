@@ -22,7 +22,7 @@ from trainmaster.client.api import ENDED
 from trainmaster.client.origin import wanted
 from trainmaster.spec.faults import nearest
 from trainmaster.wire import rest
-from trainmaster.wire.names import METRICS_ELSEWHERE, METRICS_LOST, UNRECORDED
+from trainmaster.wire.names import METRICS_ARRIVING, METRICS_ELSEWHERE, METRICS_LOST, UNRECORDED
 
 Series = tuple[str | None, list[tuple[float, float]], dict[str, Any] | None]  # the name of a metric, its points, the best one
 
@@ -88,6 +88,7 @@ def _provenance(session: Session, job: str, diff: bool) -> None:
         out.value({**found, "diff": patch.getvalue().decode(errors="replace")} if diff else found)
     elif diff:
         out.file(patch.getvalue())
+        out.note("what git does not track is not in the patch, and submodules are not")
     else:
         for line in draw(client.provenance(job)):
             out.data(line)
@@ -280,7 +281,7 @@ def _metric(job: dict[str, Any], series: Series, width: int) -> list[str]:
 def _best_word(job: dict[str, Any]) -> str:
     """What is not on record may have been better."""
     warned = any(one["topic"] in UNRECORDED for one in job.get("troubles", ()))
-    noted = any(note.startswith((METRICS_LOST, METRICS_ELSEWHERE)) for note in job.get("notes", ()))
+    noted = any(note.startswith((METRICS_LOST, METRICS_ELSEWHERE, METRICS_ARRIVING)) for note in job.get("notes", ()))
     return "best on record" if warned or noted else "best"
 
 

@@ -12,6 +12,7 @@ from trainmaster.client import resubmit
 from trainmaster.client.api import Row
 from trainmaster.client.submission import Explain, Options
 from trainmaster.errors import INTERRUPTED_EXIT, UsageError
+from trainmaster.wire.names import METRICS_MISSING
 
 _param = click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="Change a parameter of the job.")
 _job = click.argument("job", type=JOB)
@@ -134,8 +135,11 @@ def reproduce(context: click.Context, /, session: Session, job: str, key: str | 
         detached(session, id)
         context.exit(INTERRUPTED_EXIT)
     if not (out.quiet or out.json):
-        for line in compared(client.job(first), client.job(id)):
+        both = client.job(first), client.job(id)
+        for line in compared(*both):
             out.data(line)
+        for told in (f"{job['id']}: {note}" for job in both for note in job["notes"] if note.startswith(METRICS_MISSING)):
+            out.note(told)
     context.exit(code)
 
 

@@ -15,6 +15,7 @@ from trainmaster.cli.session import JOB, Session, remote
 from trainmaster.cli.whole_file import whole_file
 from trainmaster.client.metric_table import COLUMNS, metrics_table
 from trainmaster.errors import OperationError, UsageError
+from trainmaster.recovery.lost_work import of_metric
 from trainmaster.wire import rest
 from trainmaster.wire.names import METRICS_MISSING, UNRECORDED
 
@@ -103,13 +104,16 @@ def _summarize(session: Session, table: dict[str, list[Any]], jobs: dict[str, di
     `jobs`: the detail of each. `unread`: the job to look at if there is nothing; "" if it is told already why.
     """
     found: dict[tuple[str, str], list[tuple[int | None, float]]] = {}
-    begins: dict[tuple[str, str, int], int] = {}  # the first step of each attempt, which is after its values without a step
+    begins: dict[tuple[str, str], dict[int, int]] = {}  # of each attempt, the first step: after its values without
     for *of, step, attempt in zip(*(table[column] for column in ("job", "metric", "step", "attempt")), strict=True):
+        firsts = begins.setdefault((of[0], of[1]), {})
         if step is not None:
-            begins.setdefault((*of, attempt), step)
+            firsts.setdefault(attempt, step)
+    works = {(job, name): lost_work(jobs[job], name, firsts) for (job, name), firsts in begins.items()}
     rows, lost = [], False
     for job, name, step, value, attempt in zip(*(table[column] for column in (*COLUMNS[:4], COLUMNS[-1])), strict=True):
-        if is_lost(jobs[job], name, begins.get((job, name, attempt), math.inf) if step is None else step, attempt):
+        at = begins[job, name].get(attempt, math.inf) if step is None else step
+        if any(attempt < later and at >= begin for later, begin in works[job, name]):
             lost = True
         else:
             found.setdefault((job, name), []).append((step, value))
@@ -131,13 +135,13 @@ def _summarize(session: Session, table: dict[str, list[Any]], jobs: dict[str, di
         session.out.note(f"{how} --rank 0 | tm metrics try -")
 
 
-def is_lost(job: dict[str, Any], name: str, step: float, attempt: int) -> bool:
-    """Whether a later attempt began at this step or before it, so that no model has what was measured. `job`: its detail."""
+def lost_work(job: dict[str, Any], name: str, firsts: dict[int, int]) -> Sequence[tuple[int, int]]:
+    """(attempt, step): no model has what earlier attempts measured from there on. `job`: its detail; `firsts`: by attempt."""
     newest = job["metrics"].get(name)
     stepless = newest is not None and newest["step"] is None
     if stepless or name.startswith("system/") or ("/" in name and name.partition("/")[0] in job.get("own_counts", ())):
-        return False
-    return any(attempt < later and step >= begin for later, begin in job.get("lost_work", ()))
+        return ()
+    return of_metric([(later, begin) for later, begin in job.get("lost_work", ())], firsts)
 
 
 def last_told(points: Sequence[tuple[int | None, float]], newest: dict[str, Any] | None) -> tuple[int | None, float]:

@@ -85,7 +85,7 @@ class Trial:
 
     def read_rows(self, file: BinaryIO) -> None:
         """Read a file that a program writes row by row."""
-        rows = Rows()
+        rows = Rows(getattr(file, "name", ""))
         for self.lines, line in enumerate(iter(lambda: file.readline(_CHUNK), b""), 1):
             found = rows.read(line)
             if found is not None:

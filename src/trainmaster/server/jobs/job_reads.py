@@ -43,6 +43,7 @@ from trainmaster.server.record.curves import Curves
 from trainmaster.server.record.divergence import LISTED, diverged
 from trainmaster.server.record.ranking import mode_of, point_view
 from trainmaster.server.runtime import runtime
+from trainmaster.server.runtime.unsent_points import arriving
 from trainmaster.server.schemas import described, models
 from trainmaster.server.schemas.queue_schemas import Why
 from trainmaster.server.schemas.record_schemas import PointPage, Series
@@ -166,7 +167,8 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     api = runtime.of(request)
     found = find(api, ref)
     job, home = found.job, api.services.home
-    named = api.services.metrics.last([job.id]).get(job.id, {}).keys()  # before `points`: others may come any moment
+    late = arriving(home, job)  # before `points`: others may come any moment
+    named = api.services.metrics.last([job.id]).get(job.id, {}).keys()  # likewise
     points = _curves(api).last([job]).get(job.id, {})
     attempts = api.services.events.attempts(job.id)
     nodes = dict.fromkeys(share.node for attempt in attempts for share in attempt.allocation.shares)
@@ -178,7 +180,7 @@ def show(request: Request, ref: Ref) -> bodies.Json:
     children, runs = api.services.events.children(job.id), {"runs": api.services.runs(job.id)}
     troubles = [*detail["troubles"], *silent_agents(api, job)]
     missing = job_notes.metrics_lost(job, api.services.metrics.replaced_s())
-    missing += _curves(api).elsewhere(job)
+    missing += [*_curves(api).elsewhere(job), *late]
     missing += job_notes.metrics_thinned(job, api.services.metrics.thinned(job.id))
     notes = [*detail["notes"], *kept["notes"], *missing]
     lost = sorted(named - points.keys())

@@ -33,6 +33,7 @@ from trainmaster.server.record.provenance import recorded
 from trainmaster.server.record.ranking import MetricRanking, point_view, rank_metrics, unrecorded
 from trainmaster.server.runtime import runtime
 from trainmaster.server.runtime.services import Services
+from trainmaster.server.runtime.unsent_points import arriving
 from trainmaster.server.runtime.workers import STORES
 from trainmaster.server.schemas import described, record_schemas
 from trainmaster.server.views.lookup import find_each
@@ -73,12 +74,14 @@ def compare_runs(request: Request, query: Annotated[CompareQuery, Depends()]) ->
     runs = _runs(services, jobs)
     records = {run.job.id: run.environment for run in runs if not isinstance(run.environment, str)}
     read = Curves(services.events, services.metrics)
+    late = {job.id: arriving(services.home, job) for job in jobs}  # before what has arrived is read
     last = read.last(jobs)
     names = _metrics(last, query.metric)
     replaced_s = services.metrics.replaced_s()
-    gone = {job.id: told for job in jobs if (told := [*unrecorded(job, replaced_s), *read.elsewhere(job)])}
+    told = {job.id: [*unrecorded(job, replaced_s), *read.elsewhere(job), *late[job.id]] for job in jobs}
+    gone = {id: what for id, what in told.items() if what}
     stand, ids = rank_metrics(read, jobs, names, last, gone), [job.id for job in jobs]
-    missing = [f"{what} ({id})" for id, told in gone.items() for what in told]
+    missing = [f"{one} ({id})" for id, what in gone.items() for one in what]
     drawn = query.metric or [one.name for one in stand if one.primary]
     curves = {name: [[list(point) for point in read.series(job, name, query.points)] for job in jobs] for name in drawn}
     answer = {

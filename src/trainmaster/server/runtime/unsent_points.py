@@ -17,8 +17,9 @@ from trainmaster import troubles
 from trainmaster.agent.transport import point_file
 from trainmaster.home import Home
 from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Job
 from trainmaster.ports.metric_store import Arrival, MetricPoint, MetricStore
-from trainmaster.wire.names import APART, EXIT, LOCK
+from trainmaster.wire.names import APART, EXIT, LOCK, METRICS_ARRIVING
 
 _TROUBLE = "metrics"
 _AT_ONCE = 5000  # values per transaction
@@ -59,6 +60,12 @@ def _point_files(home: Home) -> list[tuple[AgentKey, Path]]:
 def has_left(home: Home, job: str, before: int) -> bool:
     """Whether attempts of the job before number `before` left points that are not imported yet."""
     return any(key.job == job and key.attempt < before for key, _ in _point_files(home))
+
+
+def arriving(home: Home, job: Job) -> list[str]:
+    """A note if ended attempts have points that are not stored yet, so that the last that are shown are not the last ones."""
+    begun = 0 if job.attempt is None else job.attempt.number
+    return [f"{METRICS_ARRIVING}: look again in a moment"] if has_left(home, job.id, begun + job.state.ended) else []
 
 
 def is_gone(home: Home, key: AgentKey) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, bindparam, case, func, literal, select
 
 from trainmaster.ports.metric_store import LostWork
+from trainmaster.recovery.lost_work import of_metric
 from trainmaster.store import schema
 
 Curve = list[tuple[int, float]]
@@ -26,7 +27,7 @@ def read_curve(connection: Connection, points: Table, series: int, limit: int, l
     Linear in `limit`; in the points of the series if work is lost, or if their positions are uneven.
     """
     position = points.primary_key.columns.values()[1]
-    mine = _mine(points, series, lost)
+    mine = _mine(connection, points, series, lost)
     if limit < 1:
         return []
     everything = select(position, points.c.value).where(*mine)
@@ -47,7 +48,7 @@ def read_best(
 
     NaN and infinity are never best; None if there is no other value.
     """
-    return _read_best(connection, points, _mine(points, series, lost), largest)
+    return _read_best(connection, points, _mine(connection, points, series, lost), largest)
 
 
 def read_best_of_both(
@@ -76,9 +77,15 @@ def _begun_again(connection: Connection, series: int, lost: LostWork) -> list[in
     attempts = list(connection.scalars(select(_unstepped.c.attempt).where(_unstepped.c.series == series).distinct()))
     if not attempts:
         return []
+    firsts = _first_steps(connection, series)
+    own = of_metric(lost, firsts)
+    return [one for one in attempts if any(one < later and begin <= firsts.get(one, _LAST) for later, begin in own)]
+
+
+def _first_steps(connection: Connection, series: int) -> dict[int, int]:
+    """By attempt; none of an attempt of which all steps were repeated."""
     of_attempt = select(_point.c.attempt, func.min(_point.c.step)).where(_point.c.series == series).group_by(_point.c.attempt)
-    first = dict(connection.execute(of_attempt).all())  # none of an attempt of which all steps were repeated
-    return [one for one in attempts if any(one < later and begin <= first.get(one, _LAST) for later, begin in lost)]
+    return dict(connection.execute(of_attempt).all())
 
 
 def _read_best(
@@ -106,7 +113,7 @@ def read_points(
 def read_last(connection: Connection, points: Table, series: int, lost: LostWork) -> tuple[int, float, float] | None:
     """(position, value, time_s) of the highest position. None if all points are lost."""
     position = points.primary_key.columns.values()[1]
-    query = select(position, points.c.value, points.c.time_s).where(*_mine(points, series, lost))
+    query = select(position, points.c.value, points.c.time_s).where(*_mine(connection, points, series, lost))
     row = connection.execute(query.order_by(position.desc()).limit(1)).one_or_none()
     return None if row is None else (row[0], math.nan if row[1] is None else row[1], row[2])
 
@@ -115,11 +122,11 @@ def read_uncovered(connection: Connection, series: int, others: Sequence[int], l
     """Whether one of the other series ends in an attempt that this one has no point of there."""
     step, attempt = _point.c.step, _point.c.attempt
     for other in others:
-        there = select(step, attempt).where(*_mine(_point, other, lost)).order_by(step.desc()).limit(1)
+        there = select(step, attempt).where(*_mine(connection, _point, other, lost)).order_by(step.desc()).limit(1)
         end = connection.execute(there).first()
         if end is None:
             continue
-        here = select(attempt).where(*_mine(_point, series, lost), step <= end[0]).order_by(step.desc()).limit(1)
+        here = select(attempt).where(*_mine(connection, _point, series, lost), step <= end[0]).order_by(step.desc()).limit(1)
         if (connection.scalar(here) or 0) < end[1]:
             return True
     return False
@@ -180,15 +187,15 @@ def _nearest_to_marks(points: Table) -> Select[Any]:
     return select(position, points.c.value).where(*wanted).order_by(position)
 
 
-def _mine(points: Table, series: int, lost: LostWork) -> list[ColumnElement[bool]]:
-    """The points of a series, without those of lost work.
+def _mine(connection: Connection, points: Table, series: int, lost: LostWork) -> list[ColumnElement[bool]]:
+    """The points of a series, without those of lost work as it counts.
 
     Attempts and their begins both ascend, so that of the attempts after a point's own, the next one has the lowest begin.
     """
     of_series, attempt = points.c.series == series, points.c.attempt
     if not lost:
         return [of_series]
-    newest = lost[-_LOST_MAX:]
+    newest = of_metric(lost[-_LOST_MAX:], _first_steps(connection, series))
     begin = case(*((attempt < number, begin) for number, begin in newest), else_=_LAST)
     return [of_series, (attempt >= newest[-1][0]) | (points.primary_key.columns.values()[1] < begin)]
 
