@@ -1,4 +1,7 @@
-"""Metrics in a file that a program writes row by row: CSV with a header, or one JSON object per line.
+"""Metrics in a file that a program writes row by row: CSV, or one JSON object per line.
+
+A CSV file without a header is of the metric that it is named after, `train/q_loss.csv`: its rows are a step and a value
+(TorchRL), or an epoch, a step and a value (d3rlpy).
 
 A program may begin its file again, or write all of it anew with one more row or column. So each row is told once: if the rows
 that were told are still there, the file goes on after them; else it is another file, and all of its rows are told.
@@ -12,6 +15,7 @@ import stat
 from itertools import islice
 
 from trainmaster.agent.metrics import objects
+from trainmaster.agent.metrics.pairs import head, under
 from trainmaster.agent.metrics.vocabulary import number
 
 TYPE_CHECKING = False
@@ -27,12 +31,14 @@ _END = 64  # bytes by which a file is recognized
 _COLUMNS_MAX = 2_000
 _TEXT_MAX = 250  # characters of a cell
 _DELIMITERS = ",\t;"
+_BEFORE_VALUE = (1, 2)  # cells: the step, or the epoch and the step
 
 
 class Rows:
     """The lines of one file, in order. The header may come again, as when a restart appends to the file."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str = "") -> None:
+        self._path = path
         self._names: List[str] = []
         self._delimiter = ","
 
@@ -49,10 +55,23 @@ class Rows:
         numbers = [number(cell) if cell and "," not in cell else None for cell in cells]
         if len(cells) > 1 and all(value is None for value in numbers):
             self._names, self._delimiter = cells, delimiter
+        *counts, value = numbers or [None]
+        if not self._names and value is not None and len(counts) in _BEFORE_VALUE and all(map(_counts, counts)):
+            return int(counts[-1] or 0), {named_by(self._path): value}
         if len(cells) != len(self._names):
             return None
         pairs = zip(self._names, numbers)  # noqa: B905 - Python 3.9
         return _row(objects.of_numbers({name: value for name, value in pairs if name and value is not None}))
+
+
+def named_by(path: str) -> str:
+    """The metric that a file of only one is named after: `q_loss`, and of `eval/reward.csv` `eval_reward`."""
+    directory, name = os.path.split(os.path.splitext(path)[0])
+    return under(head(f"{os.path.basename(directory)}:"), name)
+
+
+def _counts(number_: Optional[float]) -> bool:
+    return number_ is not None and number_.is_integer() and number_ >= 0
 
 
 def _row(found: objects.Object) -> Optional[Row]:
@@ -78,7 +97,7 @@ class RowFile:
     def __init__(self, path: str, noted: Optional[Noted] = None) -> None:
         self._path = path
         self._noted = noted
-        self._reader = _Reader()
+        self._reader = _Reader(path)
         self._told = 0  # rows
         self._old_bytes = self._old_rows = 0  # that are not told again, whatever ends a read before them
         self._first = self._last = ""  # of these, as texts
@@ -94,7 +113,7 @@ class RowFile:
                 self._noted = None
             elif not _ends_so(file, self._reader.at, self._reader.end):
                 self._old_rows = self._told if self._has_those_told(file) else 0
-                self._reader, self._told, self._old_bytes = _Reader(), 0, 0
+                self._reader, self._told, self._old_bytes = _Reader(self._path), 0, 0
             for row in self._reader.read(file, last):
                 self._told += 1
                 self._last = str(row)
@@ -103,7 +122,7 @@ class RowFile:
                     yield row
 
     def _has_those_told(self, file: BinaryIO) -> bool:
-        rows = map(str, _Reader().read(file))
+        rows = map(str, _Reader(self._path).read(file))
         first = next(rows, "")
         last = first if self._told == 1 else next(islice(rows, self._told - 2, None), "")
         return self._told > 0 and (first, last) == (self._first, self._last)
@@ -119,8 +138,8 @@ def noted(path: str) -> Noted:
 class _Reader:
     """Reads a file's rows from where the last read ended: `at`, after the bytes `end`."""
 
-    def __init__(self) -> None:
-        self._rows = Rows()
+    def __init__(self, path: str) -> None:
+        self._rows = Rows(path)
         self.at, self.end = 0, b""
 
     def read(self, file: BinaryIO, last: bool = False) -> Iterator[Row]:
