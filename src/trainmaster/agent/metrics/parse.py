@@ -163,7 +163,7 @@ class Parser:
         open_ = self._rows.open or self._columns.open or self._headings.open or stripped.startswith(_CELLS)
         open_ = open_ or (self._numbered and b" = " in line) or (stripped[:1].isdigit() and b"%) " in stripped[:40])
         if not (open_ or any(hint in lowered for hint in _HINTS)):
-            self._headings.passed(line)
+            self._headings.passed(line, self._progress_seen)
             return None
         text = plain(line)
         belongs, read = self._rows.feed(text)
