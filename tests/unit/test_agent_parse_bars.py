@@ -139,3 +139,13 @@ def test_only_a_bar_that_begins_again_in_each_epoch_is_counted_over_them() -> No
     assert below_epochs(of_all) == [(1, 1.9), (3, 1.8), (4, 1.7)]
     of_others = [("Epoch", 0, None), ("Train batch", 4, 1.9), ("Rehearsal", 1, 0.5), ("Epoch", 1, None), ("Train batch", 1, 1.7)]
     assert below_epochs(of_others) == [(4, 1.9), (None, 0.5), (6, 1.7)]
+
+
+@pytest.mark.parametrize(("rate", "steps"), [
+    ("5.53batch/s", [1, 6, 8]), ("45.2img/s", [1, 6, 8]), ("2.10s/step", [1, 6, 8]), ("?it/s", [1, 6, 8]),
+    ("1.20MB/s", [0, 1, 1]), ("12.0kiB/s", [0, 1, 1]), ("80.0B/s", [0, 1, 1]),
+])  # fmt: skip
+def test_a_bar_counts_what_its_unit_says_if_these_are_no_bytes(rate: str, steps: list[int]) -> None:
+    """`tqdm(loader, unit="batch")`: all values of an epoch had its number as their step, and only the last ones were kept."""
+    lines = [f"Epoch {epoch}:  40%|███ | {at}/5 [00:01<00:01, {rate}, loss={loss}]" for epoch, at, loss in ((0, 1, 0.5), (1, 1, 0.4), (1, 3, 0.3))]
+    assert [step for step, _ in read(*lines)] == steps
