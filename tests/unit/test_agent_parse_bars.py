@@ -141,6 +141,13 @@ def test_only_a_bar_that_begins_again_in_each_epoch_is_counted_over_them() -> No
     assert below_epochs(of_others) == [(4, 1.9), (None, 0.5), (6, 1.7)]
 
 
+def test_a_zero_among_the_first_values_costs_none_of_them() -> None:
+    """Drawn at 0/3, a zero may not have been measured; at 1/3 it was, and was taken for a change: step 1 was left out."""
+    states = [(0, ""), (0, ", accuracy=0, loss=1.9"), (1, ", accuracy=0, loss=1.9"), (1, ", accuracy=0, loss=1.8"), (2, ", accuracy=0, loss=1.8")]
+    steps = read(*(f"Epoch 1: 9%|███ | {at}/3 [00:01<00:01, 5.5it/s{shown}]" for at, shown in states))
+    assert {step: values["loss"] for step, values in steps} == {1: 1.9, 2: 1.8}
+
+
 @pytest.mark.parametrize(("rate", "steps"), [
     ("5.53batch/s", [1, 6, 8]), ("45.2img/s", [1, 6, 8]), ("2.10s/step", [1, 6, 8]), ("?it/s", [1, 6, 8]),
     ("1.20MB/s", [0, 1, 1]), ("12.0kiB/s", [0, 1, 1]), ("80.0B/s", [0, 1, 1]),

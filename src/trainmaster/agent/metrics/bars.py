@@ -129,7 +129,7 @@ class Positions:
         if bar.total != self._total or bar.at < self._at:
             self._total, self._begun = bar.total, bar.at
             self._sets.begin()
-            self._ahead = False if values else None
+            self._ahead = False if any(values.values()) else None
             self._at, self._values, self._given = bar.at, shown, bar.at
             return bar.at
         changed = shown != self._values

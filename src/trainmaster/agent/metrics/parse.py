@@ -279,9 +279,9 @@ class Parser:
         epoch = None if said or word or of_epochs else self._steps.bar.epochs.epoch(bar, bool(values))
         if self._positions.stale(bar, values):
             return None
+        at = self._positions.of(bar, values)
         if bar.at == 0:
             values = {name: value for name, value in values.items() if value != 0.0}  # drawn before anything was measured
-        at = self._positions.of(bar, values)
         if at is None:
             return None
         bar.at = at
