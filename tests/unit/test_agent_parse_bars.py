@@ -109,3 +109,50 @@ def test_a_position_on_a_line_of_its_own_is_that_in_the_epoch_above(printed: str
     parser = Parser()
     found = [parser.parse(line.encode()) for line in printed.splitlines()]
     assert [one[0] for one in found if one is not None and one[1]] == steps
+
+
+EPOCH_BAR = "Epoch:  25%|██▌  | {}/3 [00:02<00:07,  2.40s/it]"
+BATCHES = "{}:  40%|████ | {}/5 [00:01<00:01,  5.53it/s{}]"
+
+
+def below_epochs(drawn: list[tuple[str, int, float | None]]) -> list[tuple[int | None, float]]:
+    """The steps and values of a bar of epochs, `Epoch`, and of others below it."""
+    lines = [
+        EPOCH_BAR.format(at) if of == "Epoch" else BATCHES.format(of, at, "" if loss is None else f", loss={loss}")
+        for of, at, loss in drawn
+    ]
+    return [(step, loss) for step, values in read(*lines) for loss in values.values()]
+
+
+def test_the_bar_of_the_batches_below_that_of_the_epochs_is_counted_over_all_epochs() -> None:
+    """GPyTorch's examples: no value had a step, and by the pattern that was suggested each epoch replaced the one before."""
+    first = [("Epoch", 0, None), ("Minibatch", 0, None), ("Minibatch", 0, 1.9), ("Minibatch", 1, 1.9), ("Minibatch", 1, 1.8)]
+    second = [("Epoch", 1, None), ("Minibatch", 0, None), ("Minibatch", 0, 1.5), ("Minibatch", 1, 1.5), ("Minibatch", 5, 1.4)]
+    after = [("Epoch", 3, None), ("Minibatch", 0, None), ("Minibatch", 1, 1.3)]  # a later loop
+    assert dict(below_epochs([*first, *second, *after])) == {1: 1.9, 2: 1.8, 6: 1.5, 10: 1.4, None: 1.3}
+    assert dict(below_epochs([*first, *second[1:]])) == {1: 1.9, 2: 1.8, 6: 1.5, 10: 1.4}  # its move to 1/3 was not drawn
+    assert dict(below_epochs([("Epoch", 2, None), *first[1:]])) == {11: 1.9, 12: 1.8}  # resumed: it counts those that are over
+
+
+def test_only_a_bar_that_begins_again_in_each_epoch_is_counted_over_them() -> None:
+    of_all = [("Epoch", 0, None), ("Batch", 1, 1.9), ("Epoch", 1, None), ("Batch", 3, 1.8), ("Epoch", 2, None), ("Batch", 4, 1.7)]
+    assert below_epochs(of_all) == [(1, 1.9), (3, 1.8), (4, 1.7)]
+    of_others = [("Epoch", 0, None), ("Train batch", 4, 1.9), ("Rehearsal", 1, 0.5), ("Epoch", 1, None), ("Train batch", 1, 1.7)]
+    assert below_epochs(of_others) == [(4, 1.9), (None, 0.5), (6, 1.7)]
+
+
+def test_a_zero_among_the_first_values_costs_none_of_them() -> None:
+    """Drawn at 0/3, a zero may not have been measured; at 1/3 it was, and was taken for a change: step 1 was left out."""
+    states = [(0, ""), (0, ", accuracy=0, loss=1.9"), (1, ", accuracy=0, loss=1.9"), (1, ", accuracy=0, loss=1.8"), (2, ", accuracy=0, loss=1.8")]
+    steps = read(*(f"Epoch 1: 9%|███ | {at}/3 [00:01<00:01, 5.5it/s{shown}]" for at, shown in states))
+    assert {step: values["loss"] for step, values in steps} == {1: 1.9, 2: 1.8}
+
+
+@pytest.mark.parametrize(("rate", "steps"), [
+    ("5.53batch/s", [1, 6, 8]), ("45.2img/s", [1, 6, 8]), ("2.10s/step", [1, 6, 8]), ("?it/s", [1, 6, 8]),
+    ("1.20MB/s", [0, 1, 1]), ("12.0kiB/s", [0, 1, 1]), ("80.0B/s", [0, 1, 1]),
+])  # fmt: skip
+def test_a_bar_counts_what_its_unit_says_if_these_are_no_bytes(rate: str, steps: list[int]) -> None:
+    """`tqdm(loader, unit="batch")`: all values of an epoch had its number as their step, and only the last ones were kept."""
+    lines = [f"Epoch {epoch}:  40%|███ | {at}/5 [00:01<00:01, {rate}, loss={loss}]" for epoch, at, loss in ((0, 1, 0.5), (1, 1, 0.4), (1, 3, 0.3))]
+    assert [step for step, _ in read(*lines)] == steps

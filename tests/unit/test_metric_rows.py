@@ -239,6 +239,32 @@ def test_only_the_first_node_reads_and_only_where_files_are_named(tmp_path: Path
     assert FileReader.of_launch(launch(tmp_path, metrics_files=["*.csv"], node_index=1)) is None
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        ("train/q_loss.csv", "1000,0.5\n2000,0.25\n", [(1000, {"q_loss": 0.5}), (2000, {"q_loss": 0.25})]),  # TorchRL
+        ("eval/reward.csv", "1000,9\n", [(1000, {"eval_reward": 9.0})]),
+        ("loss.csv", "0,200,0.5\n1,400,0.25\n", [(200, {"loss": 0.5}), (400, {"loss": 0.25})]),  # d3rlpy
+        ("loss.csv", "0.5,1\n-1,2\n1,2,3,4\n7\n", []),
+    ],
+)
+def test_a_file_without_a_header_is_of_the_metric_that_it_is_named_after(tmp_path: Path, path: str, text: str, found: list[Row]) -> None:
+    """Nothing of TorchRL's runs was read: their metrics stand nowhere else."""
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    assert rows(tmp_path / path, text) == found
+
+
+def test_advice_names_all_files_where_each_metric_has_one(tmp_path: Path) -> None:
+    for name in ("train/q_loss.csv", "eval/reward.csv", "time/speed.csv"):
+        (tmp_path / "scalars" / name).parent.mkdir(parents=True)
+        (tmp_path / "scalars" / name).write_text("1000,0.5\n")
+    os.utime(tmp_path / "scalars" / "eval" / "reward.csv", (1.0, 1.0))
+    assert advice(str(tmp_path), 0.0) == (
+        "no metric was read from what it printed in its first half minute, but scalars/train/q_loss.csv has q_loss; "
+        "these are read with --metrics-file 'scalars/*/*.csv'"
+    )
+
+
 def test_advice_names_a_file_of_metrics_and_a_pattern_for_it(tmp_path: Path) -> None:
     before_s = time.time() - 1.0
     (tmp_path / "data.csv").write_text("id,age,name\n1,30,a\n2,40,b\n")

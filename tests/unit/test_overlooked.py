@@ -249,6 +249,7 @@ def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) ->
         ("global_step100/rank0.pt", "global_step*"),
         ("run[1]/best.pt", "run?1?/best.pt"),
         ("out/last.ckpt", "out/last*.ckpt"), ("out/last-v1.ckpt", "out/last*.ckpt"), ("epoch=3-v2.ckpt", "epoch=*.ckpt"),
+        ("dqn/DQN_Pong-v1_4050ce10_26_11_28-06_30_25/q_loss.csv", "dqn/DQN_Pong-v*_*_*_*_*-*_*_*/q_loss.csv"),  # TorchRL
         ("weights.h5", "weights.h5"),
         ("model/params.00012", "model/params.*"),
     ],

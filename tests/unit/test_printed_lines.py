@@ -249,6 +249,16 @@ def test_values_below_a_heading_of_a_word_are_of_its_part() -> None:
         ("loss: 0.6", (None, {"loss": 0.6})),
         ("Testing:", None),
         ("loss: 0.7", (None, {"test_loss": 0.7})),
+        ("On Training Data:", None),  # PyOD
+        ("loss: 0.7", (None, {"loss": 0.7})),
+        ("On Test Data:", None),
+        ("loss: 0.8", (None, {"test_loss": 0.8})),
+        ("Training set", None),
+        ("loss: 0.7", (None, {"loss": 0.7})),
+        ("Test set", None),
+        ("loss: 0.8", (None, {"test_loss": 0.8})),
+        ("Epoch 3/10", (3, {})),
+        ("loss: 0.6", (None, {"loss": 0.6})),
     ]
     parser = Parser()
     assert [parser.parse(line.encode()) for line, _ in said] == [read for _, read in said]

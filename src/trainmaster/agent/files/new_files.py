@@ -23,7 +23,8 @@ _ENTRIES_MAX = 10_000  # and in total
 _DEEPEST = 8
 _SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "wandb", "mlruns"))
 _DIGITS = re.compile(r"\d+")
-_ANEW = re.compile(r"(?:version|run|exp|trial|try|train)[-_]?\d+\Z|\d{4}|\d\d-\d\d-\d\d", re.IGNORECASE)
+_ANEW = re.compile(r"(?:version|run|exp|trial|try|train)[-_]?\d+\Z|\d{4}|\d\d([-_])\d\d\1\d\d", re.IGNORECASE)
+_HASH = re.compile(r"(?<=[-_])(?=[a-f]{0,7}\d)(?=\d{0,7}[a-f])[0-9a-f]{8}(?=[-_]|\Z)")  # the beginning of a UUID
 _VERSION = re.compile(r"-v\d{1,6}\Z")
 _COUNTED = re.compile(r"(?<=[-_])\d+\Z")  # `CartPole-v1_1`, and `CartPole-v1_2` after a restart
 _STEPPED = re.compile(r"(?:ckpt|checkpoint|step|epoch|iter|iteration)[-_=]?\d+\Z", re.IGNORECASE)
@@ -73,7 +74,8 @@ def pattern_of(path: str) -> str:
     """
     parts = literal(path).split("/")
     parts[:-1] = [
-        part if _STEPPED.search(part) else (_DIGITS if _ANEW.search(part) else _COUNTED).sub("*", part) for part in parts[:-1]
+        part if _STEPPED.search(part) else (_DIGITS if _ANEW.search(part) else _COUNTED).sub("*", _HASH.sub("*", part))
+        for part in parts[:-1]
     ]
     for index, part in enumerate(parts[:-1]):
         if _STEPPED.search(part):

@@ -8,7 +8,8 @@ import time
 from itertools import islice
 
 from trainmaster.agent.files.new_files import new_files, pattern_of
-from trainmaster.agent.metric_files.rows import ENDINGS, RowFile
+from trainmaster.agent.metric_files.rows import ENDINGS, RowFile, named_by
+from trainmaster.agent.metrics.pairs import head
 from trainmaster.agent.metrics.vocabulary import measured
 from trainmaster.wire.names import printable
 
@@ -38,7 +39,12 @@ def advice(work: str, since_s: float) -> str:
             several = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
             unread = "no metric was read from what it printed in its first half minute"  # a bar of rich is printed at the end
             told = f"{unread}, but {printable(path)} has {', '.join(names[:_NAMED_MAX])}{several}"
-            return f"{told}; these are read with --metrics-file {shlex.quote(printable(pattern_of(path)))}"
+            pattern = pattern_of(path)
+            if names == [named_by(path)]:  # each metric has a file, in `train` or `eval` perhaps
+                directory, part = os.path.split(os.path.dirname(pattern))
+                part = "*" if part == "train" or head(f"{part}:") else part
+                pattern = os.path.join(directory, part, f"*{os.path.splitext(path)[1]}")
+            return f"{told}; these are read with --metrics-file {shlex.quote(printable(pattern))}"
     return ""
 
 

@@ -1,4 +1,7 @@
-"""Metrics in a file that a program writes row by row: CSV with a header, or one JSON object per line.
+"""Metrics in a file that a program writes row by row: CSV, or one JSON object per line.
+
+A CSV file without a header is of the metric that it is named after, `train/q_loss.csv`: its rows are a step and a value
+(TorchRL), or an epoch, a step and a value (d3rlpy).
 
 A program may begin its file again, or write all of it anew with one more row or column. So each row is told once: if there are
 as many rows as were told, and the first is the same, only those that differ are told; else it is another file, and all of its
@@ -15,7 +18,7 @@ from array import array
 from itertools import islice
 
 from trainmaster.agent.metrics import objects
-from trainmaster.agent.metrics.pairs import under
+from trainmaster.agent.metrics.pairs import head, under
 from trainmaster.agent.metrics.vocabulary import measured, number
 
 TYPE_CHECKING = False
@@ -31,6 +34,7 @@ _END = 64  # bytes by which a file is recognized
 _COLUMNS_MAX = 2_000
 _TEXT_MAX = 250  # characters of a cell
 _DELIMITERS = ",\t;"
+_BEFORE_VALUE = (1, 2)  # cells: the step, or the epoch and the step
 
 
 class Rows:
@@ -40,6 +44,7 @@ class Rows:
     """
 
     def __init__(self, path: str = "") -> None:
+        self._path = path
         words = re.split(r"[^a-z]+", os.path.basename(path).lower())
         self._set = next((word for word in words if word in objects.SETS_BESIDE), "")
         self._names: List[str] = []
@@ -66,11 +71,24 @@ class Rows:
         known = {*filter(None, cells)}.intersection(self._names)
         if len(cells) > 1 and any(cells) and all(value is None for value in numbers) and (known or not self._has_rows):
             self._names, self._delimiter, self._has_rows = cells, delimiter, False
+        *counts, value = numbers or [None]
+        if not self._names and value is not None and len(counts) in _BEFORE_VALUE and all(map(_counts, counts)):
+            return int(counts[-1] or 0), {named_by(self._path): value}
         if len(cells) != len(self._names):
             return None
         pairs = zip(self._names, numbers)  # noqa: B905 - Python 3.9
         self._has_rows = self._has_rows or any(value is not None for value in numbers)
         return _row(objects.of_numbers({name: value for name, value in pairs if name and value is not None}))
+
+
+def named_by(path: str) -> str:
+    """The metric that a file of only one is named after: `q_loss`, and of `eval/reward.csv` `eval_reward`."""
+    directory, name = os.path.split(os.path.splitext(path)[0])
+    return under(head(f"{os.path.basename(directory)}:"), name)
+
+
+def _counts(number_: Optional[float]) -> bool:
+    return number_ is not None and number_.is_integer() and number_ >= 0
 
 
 def _row(found: objects.Object) -> Optional[Row]:

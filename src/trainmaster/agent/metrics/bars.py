@@ -17,7 +17,7 @@ LINES_WITHOUT_ROW = 30  # after so many, the header of a table no longer counts
 
 _BAR = re.compile(r"(\d{1,3})%\|[^|]{0,400}\| {0,2}([\d.]{1,15}[kMGT]?)/([\d.]{1,15}[kMGT]?) {0,2}\[([^]\n]{0,2000})(\]?)")
 _RATE = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:[a-z]{1,12}/s|s/[a-z]{1,12})(?:, |$)", re.IGNORECASE)
-_ITERATIONS = re.compile(r"(?:\?|[\d.]{1,15})(?:it/s|s/it)")
+_BYTES = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:[kmgt]?i?b(?:ytes)?/s|s/[kmgt]?i?b(?:ytes)?(?!\w))", re.IGNORECASE)
 _EPOCHS = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:epochs?/s|s/epochs?)(?:, |$)", re.IGNORECASE)  # `tqdm(unit="epoch")`
 _KERAS = re.compile(r"(?:Epoch \d{1,9}(?:/\d{1,9})? )?\d{1,12}/(?:\d{1,12}|Unknown|None) {1,2}(?:\[[=>.]|━|- )")
 _DONE = re.compile(r"(step|iter|iteration|epoch) \(% ?done\)(?: {2}|\Z)", re.IGNORECASE)
@@ -129,7 +129,7 @@ class Positions:
         if bar.total != self._total or bar.at < self._at:
             self._total, self._begun = bar.total, bar.at
             self._sets.begin()
-            self._ahead = False if values else None
+            self._ahead = False if any(values.values()) else None
             self._at, self._values, self._given = bar.at, shown, bar.at
             return bar.at
         changed = shown != self._values
@@ -148,7 +148,7 @@ class Positions:
 
 
 def tqdm_bar(text: str) -> Optional[Bar]:
-    """The bar of a line; `at` and `total` are -1 if they are no counts of iterations (`21.0M`)."""
+    """The bar of a line; `at` and `total` are -1 if they are rounded (`21.0M`) or bytes of a download."""
     if "%|" not in text:
         return None
     match = _BAR.search(text)
@@ -159,8 +159,7 @@ def tqdm_bar(text: str) -> Optional[Bar]:
         inside, after = f"{inside}]{after[:-1]}", ""  # of NumPyro: avg. loss [401-500]: -163.66]
     rate = _RATE.search(inside)
     epochs = _EPOCHS.search(inside) is not None
-    iterations = epochs or rate is None or _ITERATIONS.search(inside) is not None
-    whole = match.group(2).isdigit() and match.group(3).isdigit() and iterations
+    whole = match.group(2).isdigit() and match.group(3).isdigit() and (rate is None or _BYTES.match(rate[0]) is None)
     counts = (int(match.group(2)), int(match.group(3)), epochs) if whole else (-1, -1, False)
     description = text[: match.start()].strip().rstrip(":").rstrip()
     postfix = inside[rate.end() :] if rate is not None else inside.partition(", ")[2]  # NeMo's bar has no rate

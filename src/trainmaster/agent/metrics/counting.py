@@ -151,6 +151,38 @@ class StandingStep:
         self._epoch = count
 
 
+class EpochsBar:
+    """A bar of the epochs that are over, `Epoch:  25%|██▌  | 1/4`, and below it one that begins again in each epoch."""
+
+    def __init__(self) -> None:
+        self._at = self._total = 0
+        self._goes_on = False  # the bar below it: it counts over all epochs
+        self._begin()
+
+    def _begin(self) -> None:
+        self._below: Optional[tuple[str, int]] = None  # the bar below it: the first one with values
+        self._last = -1  # where that was
+        self._epoch = 0  # of its values
+        self._moved = False  # whether the epochs did since
+
+    def draw(self, bar: Bar) -> None:
+        """It was drawn."""
+        if bar.at < self._at or bar.total != self._total:
+            self._begin()
+        self._moved = self._moved or bar.at > self._at
+        self._at, self._total = bar.at, bar.total
+
+    def epoch(self, bar: Bar, valued: bool) -> Optional[int]:
+        """In which epoch another bar counts, from 0; None if it does not."""
+        self._below = self._below or ((bar.description, bar.total) if valued else None)
+        if (bar.description, bar.total) != self._below or not 0 <= self._at < self._total or bar.at < 0:
+            return None
+        self._goes_on = self._goes_on or (self._moved and bar.at >= self._last > 0)
+        self._epoch = max(self._epoch + (bar.at < self._last), self._at)  # the move of a fast program may not be drawn
+        self._last, self._moved = bar.at, False
+        return 0 if self._goes_on else self._epoch
+
+
 class BesideSteps:
     """A bar with values, and beside it lines that name some of the steps: `[ITER 7000] Evaluating`.
 
@@ -159,6 +191,7 @@ class BesideSteps:
     """
 
     def __init__(self) -> None:
+        self.epochs = EpochsBar()  # another bar
         self._at = self._total = 0
         self._behind: Optional[int] = None  # the steps by this much
         self._named: Optional[tuple[int, int]] = None  # the last named step, and where the bar was

@@ -164,7 +164,7 @@ class Parser:
         open_ = self._rows.open or self._columns.open or self._headings.open or stripped.startswith(_CELLS)
         open_ = open_ or (self._numbered and b" = " in line) or (stripped[:1].isdigit() and b"%) " in stripped[:40])
         if not (open_ or any(hint in lowered for hint in _HINTS)):
-            self._headings.passed(line)
+            self._headings.passed(line, self._progress_seen)
             return None
         text = plain(line)
         belongs, read = self._rows.feed(text)
@@ -280,22 +280,29 @@ class Parser:
         for pair in given:
             if said or pair in beside or (pair.measured and pair.stands_alone):
                 values.setdefault(pair.name, pair.value)
+        last = "epoch" if bar.epochs else bar.description.rpartition(" ")[2].lower()
+        of_epochs = RANKS.get(last) == EPOCH
+        if of_epochs and not said:
+            self._steps.bar.epochs.draw(bar)
+        epoch = None if said or word or of_epochs else self._steps.bar.epochs.epoch(bar, bool(values))
         if self._positions.stale(bar, values):
             return None
+        at = self._positions.of(bar, values)
         if bar.at == 0:
             values = {name: value for name, value in values.items() if value != 0.0}  # drawn before anything was measured
-        at = self._positions.of(bar, values)
         if at is None:
             return None
         bar.at = at
+        if epoch is not None and values:
+            self._steps.epochs.first = 0
+            said = [Counter("epoch", str(epoch)), Counter("batch", str(at), str(bar.total))]
         if len(said) == 1 and said[0].rank == EPOCH and not bar.epochs and bar.at >= 0:
-            of_epochs = not self._steps.epochs.anew and self._positions.of_epochs(bar, said[0].count, said[0].total)
-            said = [Counter("epoch", str(bar.at))] if of_epochs else [*said, Counter("batch", str(bar.at), str(bar.total))]
+            itself = not self._steps.epochs.anew and self._positions.of_epochs(bar, said[0].count, said[0].total)
+            said = [Counter("epoch", str(bar.at))] if itself else [*said, Counter("batch", str(bar.at), str(bar.total))]
         if said:
             named, step = self._steps.choose(said, bool(values), word)
             begins = bar.at == 0 and not values  # the bar of an epoch is drawn before its first step
             return (step, under_all(word, values)) if named and not begins else None
-        last = "epoch" if bar.epochs else bar.description.rpartition(" ")[2].lower()
         if last in RANKS and bar.at >= 0 and (bar.epochs or not word) and values:
             return self._steps.choose([Counter(last, str(bar.at))], True, "")[1], under_all(word, values)
         step = self._steps.bar.moved(bar.at, bar.total) if values and bar.at >= 0 and not word else None

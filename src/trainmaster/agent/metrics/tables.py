@@ -51,10 +51,12 @@ _OTHER_PART = re.compile(  # KataGo: Beginning validation after epoch!
     r"(?:(?:Beginning|Starting|Running) (validation|evaluation|testing)\b"
     r"|(Validating|Evaluating|Testing) (?:the model|after|at|on(?! (?:the )?train))\b)[^:=\d]{0,80}\Z"
     r"|(Validating|Evaluating|Testing)(?:[ .:!…]{0,5}| [^ :=]{1,200}\.\.\.)\Z"  # YOLO: Validating runs/exp/weights/best.pt...
-    r"|(Validation|Evaluation|Test)(?: (?:set|phase|results?|metrics))?[ .:!…]{0,5}\Z"
+    r"|(Validation|Evaluation|Test)(?: (?:set|[Dd]ata|phase|results?|metrics))?[ .:!…]{0,5}\Z"
+    r"|On (?:the )?([Vv]alidation|[Tt]est) (?:set|[Dd]ata)[ .:!…]{0,5}\Z"  # PyOD
 )
 _TRAINS = re.compile(
-    r"(?:(?:Resuming|Continuing|Back to) training|Train(?:ing)?(?: (?:set|phase|results?|metrics))?)[ .:!…]{0,5}\Z"
+    r"(?:(?:Resuming|Continuing|Back to) training|On (?:the )?[Tt]rain(?:ing)? (?:set|[Dd]ata)"
+    r"|Train(?:ing)?(?: (?:set|[Dd]ata|phase|results?|metrics))?)[ .:!…]{0,5}\Z"
 )
 _METRICS_OF = re.compile(r"- (Train|Training|Validation|Val|Test|Eval) metrics:\Z")  # of Ignite's examples
 _RESULTS = re.compile(r"\*{3,10} [^*]{0,60}(?:metrics|results) \*{3,10}", re.IGNORECASE)
@@ -282,10 +284,7 @@ class Headings:
         section, of = _SECTION.match(body), _METRICS_OF.match(text.strip())
         if section is not None:
             self.word = {"EVALUATION": "eval", "VALIDATION": "val", "TESTING": "test"}.get(section[1], "")
-        part = _OTHER_PART.match(body) if begun else None
-        if part is not None:
-            self.word, self._begins, self._of_word = part[part.lastindex or 0][:4].lower().replace("vali", "val"), True, False
-        self._trains(body)
+        self._part(body, begun)
         if of is not None:
             self.word, self._left, self._named = of[1].lower(), _BELOW_MAX, False
         if _RESULTS.match(body):
@@ -304,15 +303,18 @@ class Headings:
         self._bar = (at, total)
         return self.word if self._of_word else ""
 
-    def _trains(self, body: str) -> None:
-        """`Training`, or `Resuming training`, ends what `Validating` began."""
+    def _part(self, body: str, begun: bool) -> None:
+        """`Validating` begins a part, and `Training`, or `Resuming training`, ends it."""
+        part = _OTHER_PART.match(body) if begun else None
+        if part is not None:
+            self.word, self._begins, self._of_word = part[part.lastindex or 0][:4].lower().replace("vali", "val"), True, False
         if self.word and _TRAINS.match(body):
             self.word, self._begins = "", False
 
-    def passed(self, line: bytes) -> None:
+    def passed(self, line: bytes, begun: bool) -> None:
         """A line that says nothing else."""
-        if self.word:
-            self._trains(without_prefix(plain(line)))
+        if self.word or b"est " in line:  # Test set
+            self._part(without_prefix(plain(line)), begun)
         if self._indented:
             text = plain(line)
             self.line(text, without_prefix(text), True)

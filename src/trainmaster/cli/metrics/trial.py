@@ -83,9 +83,9 @@ class Trial:
         if numeric and len(self.readings) == before and self._waits is None:
             self._miss(line, numeric)
 
-    def read_rows(self, file: BinaryIO) -> None:
+    def read_rows(self, file: BinaryIO, path: str) -> None:
         """Read a file that a program writes row by row."""
-        rows = Rows(getattr(file, "name", ""))
+        rows = Rows(path)
         for self.lines, line in enumerate(iter(lambda: file.readline(_CHUNK), b""), 1):
             found = rows.read(line)
             if found is not None:

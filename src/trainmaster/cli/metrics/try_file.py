@@ -45,7 +45,7 @@ def try_file(session: Session, file: str, pattern: str | None, only: bool, every
     try:
         with ExitStack() as stack:
             opened = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
-            (trial.read_rows if file.endswith(ENDINGS) else trial.read)(opened)
+            trial.read_rows(opened, file) if file.endswith(ENDINGS) else trial.read(opened)
     except OSError as error:
         raise OperationError(f"{file} cannot be read: {error.strerror}", "name a file, or - for standard input") from error
     if session.out.json:

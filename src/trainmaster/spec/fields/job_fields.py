@@ -266,7 +266,7 @@ class MetricsFields(_Section):
     automatic: Truth = Field(True, description="Whether lines that the pattern does not match are read, too.", examples=[False])
     files: list[Glob] = Field(
         default_factory=list, max_length=ITEMS_MAX, examples=[["lightning_logs/*/metrics.csv"]],
-        description="Files that the program writes row by row (CSV with a header, or lines of JSON), as globs.",
+        description="Files that the program writes row by row (CSV, or lines of JSON), as globs.",
     )  # fmt: skip
 
 
