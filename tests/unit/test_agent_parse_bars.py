@@ -109,3 +109,12 @@ def test_a_position_on_a_line_of_its_own_is_that_in_the_epoch_above(printed: str
     parser = Parser()
     found = [parser.parse(line.encode()) for line in printed.splitlines()]
     assert [one[0] for one in found if one is not None and one[1]] == steps
+
+
+def test_a_dash_stands_between_a_name_and_its_value_in_a_bar() -> None:
+    """segmentation-models-pytorch: nothing of its training was read."""
+    bar = "{}: 100%|###| 6/6 [00:08<00:00,  1.38s/it, dice_loss - {}, iou_score - {}]"
+    assert read("Epoch: 3", bar.format("train", 0.7323, 0.1675), bar.format("valid", "7.2e-05", 0.0)) == [
+        (None, {"dice_loss": 0.7323, "iou_score": 0.1675}), (None, {"valid_dice_loss": 7.2e-05, "valid_iou_score": 0.0}),
+    ]  # fmt: skip
+    assert read("train: 50%|###| 3/6 [00:08<00:00,  1.38s/it, 3 - 5 left, loss - best, loss of - 3]") == []
