@@ -13,7 +13,7 @@ import time
 
 from trainmaster.agent.files.formats import plausible
 from trainmaster.agent.files.globs import Glob
-from trainmaster.agent.files.new_files import new_files, pattern_of
+from trainmaster.agent.files.new_files import new_files, pattern_of, without_random
 from trainmaster.agent.metrics.progress import LONG_S
 from trainmaster.wire.names import printable
 
@@ -172,7 +172,7 @@ class Overlooked:
 
 def _numberless(pattern: str) -> str:
     """A pattern or a path without what differs between steps, and between starts."""
-    return re.sub(r"[*\d]+", "*", pattern.replace("{step}", "*"))
+    return re.sub(r"[*\d]+", "*", without_random(pattern).replace("{step}", "*"))
 
 
 def _short(name: str) -> str:
