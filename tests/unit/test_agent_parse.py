@@ -52,6 +52,9 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("Epoch 4, phase: val, loss: 0.75", (4, {"val_loss": 0.75})),
         ('{"step": 4, "split": "val", "loss": 0.75}', (4, {"val_loss": 0.75})),
         ('{"step": 4, "phase": "train", "loss": 0.75}', (4, {"loss": 0.75})),
+        ("{'step': 4, 'split': 'test', 'loss': 0.75, 'lr': 0.125}", (4, {"test_loss": 0.75, "lr": 0.125})),  # Haiku
+        ("Eval step 4: {'loss': 0.75}", (4, {"eval_loss": 0.75})),
+        ("epoch 4, val, loss=0.75 acc=0.5", (4, {"val_loss": 0.75, "val_acc": 0.5})),  # learn2learn
         ("step 4 | Train Loss: 0.75 | Val. Loss: 0.5 |  Valid. Acc: 50%",
          (4, {"Train_Loss": 0.75, "Val_Loss": 0.5, "Valid_Acc": 50.0})),
         ("step 4 val. loss 0.5", (4, {"val_loss": 0.5})),

@@ -29,6 +29,7 @@ _FRACTION = re.compile(r"['\"]epoch['\"]: (?:['\"]\d|\d{1,9}\.)")  # Transformer
 _KEYS = re.compile(r"['\"] {0,2}: {0,2}")
 _TEXTS = re.compile(rf"['\"] {{0,2}}: {{0,2}}(['\"])(?!{NUMBER}\1)")
 _SET_KEYS = ("split", "phase", "stage", "subset", "mode")  # which set of the data an object is about
+_SET = re.compile(rf"['\"](?:{'|'.join(_SET_KEYS)})['\"] {{0,2}}: {{0,2}}['\"](\w{{1,20}})['\"]")
 _FIRST_MAX = 100  # characters
 _SETS_BESIDE = words("val valid validation test eval evaluation dev")  # beside the training
 _OF_SET = re.compile(r"(train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev)_", re.IGNORECASE)
@@ -46,6 +47,11 @@ class Object:
         self.message = ""  # of a log record
         self.whole_epoch = True  # whether its epochs are counted in whole numbers
         self.counters: list[Counter] = []  # those that say to how many they count
+
+    def under(self, word: str) -> None:
+        """What was measured belongs to the set of this name, if it is one beside the training's."""
+        if word in _SETS_BESIDE:
+            self.values = {under(word, name) if measured(name) else name: value for name, value in self.values.items()}
 
 
 def of_json(line: bytes) -> Optional[Object]:
@@ -68,9 +74,7 @@ def of_json(line: bytes) -> Optional[Object]:
         flat = {name: number(value) if isinstance(value, str) else value for name, value in flat.items()}
     values = {name: float(value) for name, value in flat.items() if name.lower() not in _RECORD and is_value(value)}
     made = of_numbers(values, all_numbers=len(values) == len(found))
-    word = next((found[key].lower() for key in _SET_KEYS if isinstance(found.get(key), str)), "")
-    if word in _SETS_BESIDE:
-        made.values = {under(word, name) if measured(name) else name: value for name, value in made.values.items()}
+    made.under(next((found[key].lower() for key in _SET_KEYS if isinstance(found.get(key), str)), ""))
     made.counters = _counters(line.decode(errors="replace"))
     results = found.get("results")  # StyleGAN: {"results": {"fid50k_full": 9.5}, "metric": "fid50k_full"}
     made.sure = made.sure or (isinstance(results, dict) and any(measured(name) for name in results if name in values))
@@ -93,6 +97,8 @@ def of_dictionary(text: str) -> Optional[Object]:
     if _TEXTS.search(text) and not any(map(measured, values)):
         return None
     made.counters = _counters(text)
+    of_set = _SET.search(text)
+    made.under(of_set[1].lower() if of_set is not None else "")
     return made
 
 

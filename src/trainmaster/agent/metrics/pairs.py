@@ -79,7 +79,7 @@ _BEFORE_NAME = re.compile(rf".*(?:[,;|()\[\]{{}}<>•→─━═█:=]|[.!?%]{_
 _SENTENCE = words("with and is was are has have had achieved reached got done finished complete completed after the a an")
 _JOINED = words(
     "train training val val. valid valid. validation eval evaluation test testing dev average avg avg. ave mean learning grad"
-    " gradient running moving final ema"
+    " gradient running moving final ema meta"
 )
 _OF_ANOTHER = words(
     "best previous prev last max min maximum minimum target old initial baseline lowest highest worst expected"
@@ -119,11 +119,12 @@ _HEAD = re.compile(
     r"|(?= (?:epoch|step|iter|num_|for global step)|_episode=))",
     re.IGNORECASE,
 )
-_BEHIND = re.compile(r"(?<=[\s,;])(val(?:id(?:ation)?)?|test|eval|dev)(?:: {0,2}|\()(?=[A-Za-z])", re.IGNORECASE)
+_BESIDE = r"val(?:id(?:ation)?)?|test|eval|dev"
+_BEHIND = re.compile(rf"(?<=[\s,;])({_BESIDE})(?:: {{0,2}}|\()(?=[A-Za-z])", re.IGNORECASE)
 _HEADS = {
     "saving dict": "eval", "testing": "test", "validate": "val", "validating": "val", "evaluate": "eval", "evaluating": "eval",
 }  # fmt: skip
-_PHASE = re.compile(r"\b(?:phase|split|stage|subset)[:=] {0,2}(val(?:id(?:ation)?)?|test|eval|dev)(?:[,;| ]|$)", re.IGNORECASE)
+_PHASE = re.compile(rf"(?i)(?:\b(?:phase|split|stage|subset)[:=] {{0,2}}|(?<=\d), (?=\w{{3,10}},))({_BESIDE})(?:[,;| ]|$)")
 _COMPARED = ("cur metric,", "current metric,")  # PaddleOCR: with the best one, and the training names an `acc` of its own
 _QUALIFIED = re.compile(r"(?:test|val|eval|dev)", re.IGNORECASE)
 _OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:\(?(?:of|on|for|over) [^:=]{1,100}|\d{1,12})[:=] {0,2}")
@@ -308,7 +309,8 @@ def _is_whole(gap: str) -> bool:
     """Whether nothing but the name is before a value, in its clause."""
     before = _BEFORE_CLAUSE.match(gap)
     clause = gap if before is None else gap[before.end() :]
-    return len(clause.strip(" *|,;-").split(" ")) <= 2
+    said = clause.strip(" *|,;-").split(" ")
+    return len(said) <= 2 or all(word.lower() in _JOINED for word in said[:-1])  # Meta Train Error 1.6
 
 
 def _separated(gap: str) -> tuple[str, bool]:

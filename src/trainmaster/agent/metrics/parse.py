@@ -237,6 +237,7 @@ class Parser:
         if found is None:
             return None
         self.rule, found.values = "object", self._headings.of_object(found.values)
+        found.under(head(before))
         step = found.step
         if step is not None:
             self._steps.seen = True
