@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _DIRECTORY_MAX = 2_000  # entries examined per directory
 _ENTRIES_MAX = 10_000  # and in total
 _DEEPEST = 8
+PATTERN_MAX = 120  # characters of a pattern that somebody may write
 _SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "wandb", "mlruns"))
 _DIGITS = re.compile(r"\d+")
 _ANEW = re.compile(r"(?:version|run|exp|trial|try|train)[-_]?\d+\Z|\d{4}|\d\d-\d\d-\d\d", re.IGNORECASE)
@@ -85,7 +86,10 @@ def pattern_of(path: str) -> str:
     if dot[1:].isdigit():
         stem, dot = parts[-1], ""  # params.00012
     stem = _DIGITS.sub("*", without_version(stem) if dot == ".ckpt" else stem)
-    return "/".join([*parts[:-1], stem + ("*" if dot == ".ckpt" and "*" not in stem else "") + dot])
+    name = stem + ("*" if dot == ".ckpt" and "*" not in stem else "") + dot
+    if len("/".join([*parts[:-1], name])) > PATTERN_MAX:  # of the settings of a run, say
+        parts = [part if part.count("*") < 2 else f"{part[: part.index('*')]}*{part[part.rindex('*') + 1 :]}" for part in parts]
+    return "/".join([*parts[:-1], name])
 
 
 def without_random(path: str) -> str:
