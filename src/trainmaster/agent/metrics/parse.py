@@ -169,6 +169,8 @@ class Parser:
         belongs, read = self._rows.feed(text)
         if belongs:
             self._columns.above(text, line)
+            if read is not None and self._rows.position:
+                read = self._steps.choose(self._rows.position, True, "")[1], read[1]
             self.rule, self._steps.seen = "table", self._steps.seen or (read is not None and read[0] is not None)
             return read
         belongs, read = self._columns.feed(text, line)
