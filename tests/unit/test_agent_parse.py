@@ -63,6 +63,8 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("step 4 kd loss 0.25 ce loss 0.5 loss 0.75", (4, {"kd_loss": 0.25, "ce_loss": 0.5, "loss": 0.75})),  # it was 0.25
         ("step 4 actor loss 0.75 critic loss 0.5", (4, {"actor_loss": 0.75, "critic_loss": 0.5})),
         ("step 4 cls loss 0.75", (4, {"loss": 0.75})),
+        ("mean_reward:200.50 +/- 10.20", (None, {"mean_reward": 200.5})),  # Stable-Baselines3
+        ("Reward after training: 0.75", (None, {"Reward_after_training": 0.75})),  # imitation
         ("step 4 D loss: 0.75 G loss: 0.5", (4, {"D_loss": 0.75, "G_loss": 0.5})),  # 0.75 was a size
         ("step 4 acc 0.5 P 0.75 loss 0.25 M", (4, {"acc": 0.5, "P": 0.75, "loss": 0.25})),
         ("step 4 mem 3.2 G acc 0.5 wait 0.25 s", (4, {"acc": 0.5})),

@@ -101,12 +101,10 @@ _LIST = re.compile(r" {1,2}[-+]?\d")  # more numbers follow
 _ROW = re.compile(r"(?: {1,2}[-+]?\d{1,12}(?:\.\d{1,15})?(?:e[-+]?\d{1,3})?){2}(?![\w.])")  # of a table: fold by fold, say
 _DECIMAL = re.compile(r"\d{1,15}\.\d")
 _STUCK = re.compile(r"\A\d{1,9}-")  # 10:00:00,123-Speed
-_CELL_WORDS_MAX = 3
-_WORDS_MAX = 6  # of a name
+_CELL_WORDS_MAX, _WORDS_MAX = 3, 6  # of a name
 _GAP_MAX = 80  # characters before a value in which its name is looked for
 _UNIT_MAX = 12  # characters after a number that may say that it is no count
-_HEAD_MAX = 100  # characters at the beginning of a line
-_FAR_MAX = 400  # likewise, of a line with several parts
+_HEAD_MAX, _FAR_MAX = 100, 400  # characters at the beginning of a line, and of one with several parts
 _VALUES_MAX, _COUNTERS_MAX = 64, 16  # of a line
 _NAME = re.compile(r"(?:[A-Za-z][^\s\"'=]{0,120}|[^\W\d_][^\W_]{0,40})\Z")  # ε = 2.88: of other letters, a single word
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
@@ -127,7 +125,8 @@ _HEADS = {
 _PHASE = re.compile(rf"(?i)(?:\b(?:phase|split|stage|subset)[:=] {{0,2}}|(?<=\d), (?=\w{{3,10}},))({_BESIDE})(?:[,;| ]|$)")
 _COMPARED = ("cur metric,", "current metric,")  # PaddleOCR: with the best one, and the training names an `acc` of its own
 _QUALIFIED = re.compile(r"(?:test|val|eval|dev)", re.IGNORECASE)
-_OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:\(?(?:of|on|for|over) [^:=]{1,100}|\d{1,12})[:=] {0,2}")
+_OF = re.compile(r"(?i)(?:((?:[a-z]{1,20} ){1,3}after [a-z]{1,20}) ?"  # Reward after training: 17.3
+                 r"|((?:[a-z]{1,20} ){0,2}[a-z]{1,20}) (?:\(?(?:of|on|for|over|after) [^:=]{1,100}|\d{1,12}))[:=] {0,2}")
 _OPERATORS = ("*", "/", "+", "<", ">", "=")
 
 
@@ -295,7 +294,7 @@ def pairs(text: str) -> Iterator[Pair]:
         pair.measured, pair.whole = known, _is_whole(gap)
         pair.gap = gap if spaced else ""
         shown = exact or "," in match[1] or bool(of_all) or rest.startswith("%")
-        pair.stands_alone = shown and not rest.startswith(_OPERATORS)
+        pair.stands_alone = shown and (rest.startswith("+/-") or not rest.startswith(_OPERATORS))
         yield pair
 
 
@@ -397,4 +396,5 @@ def _name(gap: str, spaced: bool) -> str:
 def _of(text: str) -> tuple[str, int]:
     """The name in `Accuracy of the network on the 10000 test images: 97 %`, and where its value begins."""
     match = _OF.match(text)
-    return (match[1].replace(" ", "_"), match.end()) if match is not None and measured(match[1]) else ("", -1)
+    name = "" if match is None else (match[1] or match[2]).replace(" ", "_")
+    return (name, match.end()) if match is not None and measured(name) else ("", -1)
