@@ -52,6 +52,9 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("Epoch 4, phase: val, loss: 0.75", (4, {"val_loss": 0.75})),
         ('{"step": 4, "split": "val", "loss": 0.75}', (4, {"val_loss": 0.75})),
         ('{"step": 4, "phase": "train", "loss": 0.75}', (4, {"loss": 0.75})),
+        ("{'step': 4, 'split': 'test', 'loss': 0.75, 'lr': 0.125}", (4, {"test_loss": 0.75, "lr": 0.125})),  # Haiku
+        ("Eval step 4: {'loss': 0.75}", (4, {"eval_loss": 0.75})),
+        ("epoch 4, val, loss=0.75 acc=0.5", (4, {"val_loss": 0.75, "val_acc": 0.5})),  # learn2learn
         ("step 4 | Train Loss: 0.75 | Val. Loss: 0.5 |  Valid. Acc: 50%",
          (4, {"Train_Loss": 0.75, "Val_Loss": 0.5, "Valid_Acc": 50.0})),
         ("step 4 val. loss 0.5", (4, {"val_loss": 0.5})),
@@ -60,6 +63,8 @@ from trainmaster.agent.transport.point_values import sdk_point
         ("step 4 kd loss 0.25 ce loss 0.5 loss 0.75", (4, {"kd_loss": 0.25, "ce_loss": 0.5, "loss": 0.75})),  # it was 0.25
         ("step 4 actor loss 0.75 critic loss 0.5", (4, {"actor_loss": 0.75, "critic_loss": 0.5})),
         ("step 4 cls loss 0.75", (4, {"loss": 0.75})),
+        ("mean_reward:200.50 +/- 10.20", (None, {"mean_reward": 200.5})),  # Stable-Baselines3
+        ("Reward after training: 0.75", (None, {"Reward_after_training": 0.75})),  # imitation
         ("step 4 D loss: 0.75 G loss: 0.5", (4, {"D_loss": 0.75, "G_loss": 0.5})),  # 0.75 was a size
         ("step 4 acc 0.5 P 0.75 loss 0.25 M", (4, {"acc": 0.5, "P": 0.75, "loss": 0.25})),
         ("step 4 mem 3.2 G acc 0.5 wait 0.25 s", (4, {"acc": 0.5})),

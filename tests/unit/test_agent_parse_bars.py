@@ -156,3 +156,12 @@ def test_a_bar_counts_what_its_unit_says_if_these_are_no_bytes(rate: str, steps:
     """`tqdm(loader, unit="batch")`: all values of an epoch had its number as their step, and only the last ones were kept."""
     lines = [f"Epoch {epoch}:  40%|███ | {at}/5 [00:01<00:01, {rate}, loss={loss}]" for epoch, at, loss in ((0, 1, 0.5), (1, 1, 0.4), (1, 3, 0.3))]
     assert [step for step, _ in read(*lines)] == steps
+
+
+def test_a_dash_stands_between_a_name_and_its_value_in_a_bar() -> None:
+    """segmentation-models-pytorch: nothing of its training was read."""
+    bar = "{}: 100%|###| 6/6 [00:08<00:00,  1.38s/it, dice_loss - {}, iou_score - {}]"
+    assert read("Epoch: 3", bar.format("train", 0.7323, 0.1675), bar.format("valid", "7.2e-05", 0.0)) == [
+        (None, {"dice_loss": 0.7323, "iou_score": 0.1675}), (None, {"valid_dice_loss": 7.2e-05, "valid_iou_score": 0.0}),
+    ]  # fmt: skip
+    assert read("train: 50%|###| 3/6 [00:08<00:00,  1.38s/it, 3 - 5 left, loss - best, loss of - 3]") == []

@@ -61,6 +61,7 @@ def test_a_number_that_does_not_grow_is_not_called_a_step(saved: list[tuple[int,
         ("outputs/2026-11-27/16-56-29/model_{}.pt", "outputs/*/*/model_{step}.pt"),  # Hydra
         ("runs/20261127-165629/step{}/model.h5", "runs/*/step{step}/model.h5"),
         ("logs/version_3/net{}.ckpt", "logs/version_*/net{step}.ckpt"),
+        ("output/20261128_063519_09bfe1/policies/{}", "output/*_*/policies/{step}"),  # imitation: the time, and a random id
         ("out/20261127_165629_{}.h5", "out/*_{step}.h5"),
         ("out/resnet50-{}.pt", "out/resnet50-{step}.pt"),
         ("out/v1.10.2/net{}.pt", "out/v1.10.2/net{step}.pt"),

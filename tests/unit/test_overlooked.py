@@ -245,6 +245,12 @@ def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) ->
         ("runs/exp3/weights/last.pt", "runs/exp*/weights/last.pt"),
         ("logs/ppo/CartPole-v1_2/rl_model_2000_steps.zip", "logs/ppo/CartPole-v1_*/rl_model_*_steps.zip"),
         ("out/lr_0.001/last.pt", "out/lr_0.001/last.pt"),
+        ("output/CartPole-v0/20261128_063145_7f9acb/policies/000020480/model.zip", "output/CartPole-v0/*_*_*/policies/*/model.zip"),
+        ("runs/3f2a91bc-09bf-41e1-8d2b-0a1b2c3d4e5f/last.pt", "runs/*/last.pt"),
+        ("out/09bfe1/model_ebb416_3.pt", "out/*/model_*_*.pt"),
+        ("out/deadbeef/decade.pt", "out/deadbeef/decade.pt"),
+        ("logs/pt/spiking_resnet18_b4_e30_sgd_lr0.1_wd0.0_ls0.1_ma0.0_ca0.0_sbn0_ra0_re0.1_aaugta_wide_size32_40_32_seed2020_T2/"
+         "checkpoint_5.pth", "logs/pt/spiking_resnet*/checkpoint_*.pth"),  # spikingjelly: too long, and nothing was advised
         ("out/checkpoint-500/model-00001-of-00002.safetensors", "out/checkpoint-*"),
         ("global_step100/rank0.pt", "global_step*"),
         ("run[1]/best.pt", "run?1?/best.pt"),
@@ -253,7 +259,7 @@ def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) ->
         ("weights.h5", "weights.h5"),
         ("model/params.00012", "model/params.*"),
     ],
-)
+)  # fmt: skip
 def test_the_pattern_for_a_file(path: str, pattern: str) -> None:
     assert pattern_of(path) == pattern
 

@@ -87,3 +87,19 @@ def test_the_lines_of_a_table(lines: list[tuple[str, object]]) -> None:
     parser = Parser()
     for line, read in lines:
         assert parser.parse(line.encode()) == read, line
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps"),
+    [
+        ([(0, 0), (0, 500), (0, 1000), (1, 1500), (2, 2500)], [0, 500, 1000, 1500, 2500]),
+        ([(0, 0), (2, 500), (4, 1000)], [0, 500, 1000]),
+        ([(0, 100), (0, 200), (1, 100), (1, 200), (2, 100)], [100, 200, 300, 400, 500]),
+    ],
+)
+def test_a_table_of_an_epoch_and_a_batch_is_at_the_step_over_all_epochs(rows: list[tuple[int, int]], steps: list[int]) -> None:
+    """Imitation's behavior cloning: of an epoch, only its last table was kept."""
+    table = "| batch_size | 32  |\n| bc/        |     |\n|    batch   | {1} |\n|    epoch   | {0} |\n|    loss    | 0.5 |\n-----------"
+    parser = Parser()
+    found = [parser.parse(line.encode()) for row in rows for line in table.format(*row).split("\n")]
+    assert [read for read in found if read is not None] == [(step, {"batch_size": 32.0, "bc/loss": 0.5}) for step in steps]

@@ -13,7 +13,7 @@ import time
 
 from trainmaster.agent.files.formats import plausible
 from trainmaster.agent.files.globs import Glob
-from trainmaster.agent.files.new_files import new_files, pattern_of
+from trainmaster.agent.files.new_files import PATTERN_MAX, new_files, pattern_of, without_random
 from trainmaster.agent.metrics.progress import LONG_S
 from trainmaster.wire.names import printable
 
@@ -29,7 +29,7 @@ _TIME_MAX_S = 1.0
 _KINDS_MAX = 50  # patterns whose files are opened
 _FILES_MAX = 20  # per pattern, the newest
 _TRIES = 3  # files opened per pattern: the newest may be half written
-_NAMED_MAX, _NAME_MAX, _PATTERN_MAX = 3, 60, 120  # files shown, characters of a file name, characters of a pattern
+_NAMED_MAX, _NAME_MAX = 3, 60  # files shown, characters of a file name
 
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"ckpt|checkpoint", re.IGNORECASE)
@@ -54,7 +54,7 @@ def lookalikes(launch: Launch, since_s: float, ended_well: bool) -> dict[str, li
     for files, pattern in newest_first[:_KINDS_MAX]:
         names = [path for _, path in files[:_FILES_MAX] if not any(glob.owns(path) for glob in own)]
         found = _format(work, names, until_s)
-        if found is None or len(pattern) > _PATTERN_MAX or not Glob(pattern, work).owns(names[0]):
+        if found is None or len(pattern) > PATTERN_MAX or not Glob(pattern, work).owns(names[0]):
             continue
         named, anything = _WORD.search(pattern) is not None, found == "json"
         if not named and _DATA.search(os.path.basename(pattern)):
@@ -172,7 +172,7 @@ class Overlooked:
 
 def _numberless(pattern: str) -> str:
     """A pattern or a path without what differs between steps, and between starts."""
-    return re.sub(r"[*\d]+", "*", pattern.replace("{step}", "*"))
+    return re.sub(r"[*\d]+", "*", without_random(pattern).replace("{step}", "*"))
 
 
 def _short(name: str) -> str:

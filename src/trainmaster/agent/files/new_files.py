@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 _DIRECTORY_MAX = 2_000  # entries examined per directory
 _ENTRIES_MAX = 10_000  # and in total
 _DEEPEST = 8
+PATTERN_MAX = 120  # characters of a pattern that somebody may write
 _SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "wandb", "mlruns"))
 _DIGITS = re.compile(r"\d+")
 _ANEW = re.compile(r"(?:version|run|exp|trial|try|train)[-_]?\d+\Z|\d{4}|\d\d([-_])\d\d\1\d\d", re.IGNORECASE)
 _HASH = re.compile(r"(?<=[-_])(?=[a-f]{0,7}\d)(?=\d{0,7}[a-f])[0-9a-f]{8}(?=[-_]|\Z)")  # the beginning of a UUID
 _VERSION = re.compile(r"-v\d{1,6}\Z")
 _COUNTED = re.compile(r"(?<=[-_])\d+\Z")  # `CartPole-v1_1`, and `CartPole-v1_2` after a restart
+_RANDOM = re.compile(  # 20261128_063145_7f9acb: of a run, another one at each start
+    r"(?<![A-Za-z\d])(?:[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}|(?=\d{0,40}[a-f])(?=[a-f]{0,40}\d)[\da-f]{6,40})(?![A-Za-z\d])"
+)
 _STEPPED = re.compile(r"(?:ckpt|checkpoint|step|epoch|iter|iteration)[-_=]?\d+\Z", re.IGNORECASE)
 
 
@@ -70,9 +74,9 @@ def _entries(directory: str, most: int) -> list[os.DirEntry[str]]:
 def pattern_of(path: str) -> str:
     """A pattern that matches it and those of other steps: the directory of a step, else the file with `*` for numbers.
 
-    A directory that has another name at each start, by a count or the time, is matched by each of them.
+    A directory that has another name at each start, by a count, the time or a random number, is matched by each of them.
     """
-    parts = literal(path).split("/")
+    parts = without_random(literal(path)).split("/")
     parts[:-1] = [
         part if _STEPPED.search(part) else (_DIGITS if _ANEW.search(part) else _COUNTED).sub("*", _HASH.sub("*", part))
         for part in parts[:-1]
@@ -84,7 +88,15 @@ def pattern_of(path: str) -> str:
     if dot[1:].isdigit():
         stem, dot = parts[-1], ""  # params.00012
     stem = _DIGITS.sub("*", without_version(stem) if dot == ".ckpt" else stem)
-    return "/".join([*parts[:-1], stem + ("*" if dot == ".ckpt" and "*" not in stem else "") + dot])
+    name = stem + ("*" if dot == ".ckpt" and "*" not in stem else "") + dot
+    if len("/".join([*parts[:-1], name])) > PATTERN_MAX:  # of the settings of a run, say
+        parts = [part if part.count("*") < 2 else f"{part[: part.index('*')]}*{part[part.rindex('*') + 1 :]}" for part in parts]
+    return "/".join([*parts[:-1], name])
+
+
+def without_random(path: str) -> str:
+    """It, with `*` for the random numbers in its names: hexadecimal ones and UUIDs."""
+    return _RANDOM.sub("*", path)
 
 
 def without_version(stem: str) -> str:

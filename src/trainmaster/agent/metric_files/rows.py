@@ -50,6 +50,7 @@ class Rows:
         self._names: List[str] = []
         self._delimiter = ","
         self._has_rows = False  # below its header
+        self._bare: Optional[bool] = None  # whether it has no header
 
     def read(self, line: bytes) -> Optional[Row]:
         """What a line says; None if it is no row with a number."""
@@ -72,8 +73,10 @@ class Rows:
         if len(cells) > 1 and any(cells) and all(value is None for value in numbers) and (known or not self._has_rows):
             self._names, self._delimiter, self._has_rows = cells, delimiter, False
         *counts, value = numbers or [None]
-        if not self._names and value is not None and len(counts) in _BEFORE_VALUE and all(map(_counts, counts)):
-            return int(counts[-1] or 0), {named_by(self._path): value}
+        bare = not self._names and value is not None and len(counts) in _BEFORE_VALUE and all(map(_counts, counts))
+        self._bare = bare if self._bare is None else self._bare  # as the first line is
+        if bare and self._bare:
+            return int(counts[-1] or 0), {named_by(self._path): value or 0.0}
         if len(cells) != len(self._names):
             return None
         pairs = zip(self._names, numbers)  # noqa: B905 - Python 3.9

@@ -20,6 +20,7 @@ _RATE = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:[a-z]{1,12}/s|s/[a-z]{1,12})(?:,
 _BYTES = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:[kmgt]?i?b(?:ytes)?/s|s/[kmgt]?i?b(?:ytes)?(?!\w))", re.IGNORECASE)
 _EPOCHS = re.compile(r"(?:\?|[\d.]{1,15}) {0,2}(?:epochs?/s|s/epochs?)(?:, |$)", re.IGNORECASE)  # `tqdm(unit="epoch")`
 _KERAS = re.compile(r"(?:Epoch \d{1,9}(?:/\d{1,9})? )?\d{1,12}/(?:\d{1,12}|Unknown|None) {1,2}(?:\[[=>.]|━|- )")
+_DASHED = re.compile(r"(?:^|(?<=, ))([A-Za-z][^\s,:=]{0,60}) - (?=[-+]?[\d.]|nan|inf)")  # dice_loss - 0.7, iou_score - 0.2
 _DONE = re.compile(r"(step|iter|iteration|epoch) \(% ?done\)(?: {2}|\Z)", re.IGNORECASE)
 _DONE_ROW = re.compile(r"(\d{1,15}) \((\d{1,4}(?:\.\d{1,4})?)%\)(?: {2}|\Z)")
 _TIME = re.compile(r"\d{1,9}(?:\.\d{1,6})? (?:ms|[smhd])(?:[ ,]|\Z)")
@@ -163,7 +164,7 @@ def tqdm_bar(text: str) -> Optional[Bar]:
     counts = (int(match.group(2)), int(match.group(3)), epochs) if whole else (-1, -1, False)
     description = text[: match.start()].strip().rstrip(":").rstrip()
     postfix = inside[rate.end() :] if rate is not None else inside.partition(", ")[2]  # NeMo's bar has no rate
-    return Bar(description, counts, postfix, after)
+    return Bar(description, counts, _DASHED.sub(r"\1=", postfix), after)
 
 
 def is_keras_bar(text: str) -> bool:

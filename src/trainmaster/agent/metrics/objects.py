@@ -1,4 +1,4 @@
-"""Values in objects: lines of JSON, and Python dictionaries as Transformers prints them; and in lines of several parts."""
+"""Values in objects: lines of JSON, and Python dictionaries as Transformers prints them; and which of a line's values count."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 
 from trainmaster.agent.metrics.pairs import Counter, counters, heads, pairs, under
-from trainmaster.agent.metrics.vocabulary import NUMBER, RANKS, STEP, measured, number, words
+from trainmaster.agent.metrics.vocabulary import NUMBER, RANKS, STEP, is_rate, measured, number, words
 from trainmaster.agent.transport.point_values import is_step, is_value
 
 TYPE_CHECKING = False
@@ -26,9 +26,11 @@ _ENTRY = re.compile(
 )
 _COUNT = re.compile(r"['\"]([\w/]{1,80})['\"] {0,2}: {0,2}['\"](\d{1,15})/(\d{1,15})['\"]")  # 'iter': '90/159'
 _FRACTION = re.compile(r"['\"]epoch['\"]: (?:['\"]\d|\d{1,9}\.)")  # Transformers 5 writes '0.5', then '1'
+_MEAN = re.compile(r"[-+\d.eE]{1,20} {0,2}\( {0,8}([-+]?\d{1,15}\.\d{1,15}(?:e[-+]?\d{1,3})?)\)")  # 28.1 ( 31.2)
 _KEYS = re.compile(r"['\"] {0,2}: {0,2}")
 _TEXTS = re.compile(rf"['\"] {{0,2}}: {{0,2}}(['\"])(?!{NUMBER}\1)")
 _SET_KEYS = ("split", "phase", "stage", "subset", "mode")  # which set of the data an object is about
+_SET = re.compile(rf"['\"](?:{'|'.join(_SET_KEYS)})['\"] {{0,2}}: {{0,2}}['\"](\w{{1,20}})['\"]")
 _FIRST_MAX = 100  # characters
 SETS_BESIDE = words("val valid validation test eval evaluation dev")  # beside the training
 _OF_SET = re.compile(r"(train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev)_", re.IGNORECASE)
@@ -48,6 +50,11 @@ class Object:
         self.message = ""  # of a log record
         self.whole_epoch = True  # whether its epochs are counted in whole numbers
         self.counters: list[Counter] = []  # those that say to how many they count
+
+    def under(self, word: str) -> None:
+        """What was measured belongs to the set of this name, if it is one beside the training's."""
+        if word in SETS_BESIDE:
+            self.values = {under(word, name) if measured(name) else name: value for name, value in self.values.items()}
 
 
 def of_json(line: bytes) -> Optional[Object]:
@@ -70,9 +77,7 @@ def of_json(line: bytes) -> Optional[Object]:
         flat = {name: number(value.rstrip("%")) if isinstance(value, str) else value for name, value in flat.items()}
     values = {name: float(value) for name, value in flat.items() if name.lower() not in _RECORD and is_value(value)}
     made = of_numbers(values, all_numbers=len(values) == len(found))
-    word = next((found[key].lower() for key in _SET_KEYS if isinstance(found.get(key), str)), "")
-    if word in SETS_BESIDE:
-        made.values = {under(word, name) if measured(name) else name: value for name, value in made.values.items()}
+    made.under(next((found[key].lower() for key in _SET_KEYS if isinstance(found.get(key), str)), ""))
     made.counters = _counters(line.decode(errors="replace"))
     results = found.get("results")  # StyleGAN: {"results": {"fid50k_full": 9.5}, "metric": "fid50k_full"}
     made.sure = made.sure or (isinstance(results, dict) and any(measured(name) for name in results if name in values))
@@ -95,6 +100,8 @@ def of_dictionary(text: str) -> Optional[Object]:
     if _TEXTS.search(text) and not any(map(measured, values)):
         return None
     made.counters = _counters(text)
+    of_set = _SET.search(text)
+    made.under(of_set[1].lower() if of_set is not None else "")
     return made
 
 
@@ -189,3 +196,26 @@ def behind_training(body: str, given: list[Pair]) -> bool:
     for pair in given[len(before) :]:
         pair.name = under([word for at, word in words if at < pair.at][-1], pair.name)
     return True
+
+
+def take_means(body: str, given: list[Pair]) -> None:
+    """Of an evaluation, the result is the mean over its batches: `Test: [48/48]  Acc@1  28.125 ( 31.250)`."""
+    for pair in given:
+        mean = _MEAN.match(body, pair.at)
+        value = number(mean[1]) if mean is not None else None
+        pair.value = pair.value if value is None else value
+
+
+def without_step(given: list[Pair], headed: bool, progress_seen: bool) -> list[Pair]:
+    """Of a line that names no step: what was measured, and what stands beside it if that is surely a line of metrics.
+
+    `headed`: the line begins with a word such as `Test`.
+    """
+    sure = [pair for pair in given if pair.measured and pair.stands_alone]
+    beside = (progress_seen or len(sure) > 1) and not all(pair.spaced for pair in sure)
+    headed_values = headed and any(pair.measured for pair in given)
+    return [
+        pair for pair in given
+        if (pair in sure or (headed_values and pair.stands_alone) or (beside and (not pair.spaced or is_rate(pair.name))))
+        and (not pair.spaced or pair.whole or headed or is_rate(pair.name))
+    ]  # fmt: skip

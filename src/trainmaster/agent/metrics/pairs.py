@@ -82,7 +82,7 @@ _BEFORE_NAME = re.compile(rf".*(?:[,;|()\[\]{{}}<>•→─━═█:=]|[.!?%]{_
 _SENTENCE = words("with and is was are has have had achieved reached got done finished complete completed after the a an")
 _JOINED = words(
     "train training val val. valid valid. validation eval evaluation test testing dev average avg avg. ave mean learning grad"
-    " gradient running moving final ema"
+    " gradient running moving final ema meta"
 )
 _OF_ANOTHER = words(
     "best previous prev last max min maximum minimum target old initial baseline lowest highest worst expected"
@@ -105,12 +105,10 @@ _LIST = re.compile(r" {1,2}[-+]?\d")  # more numbers follow
 _ROW = re.compile(r"(?: {1,2}[-+]?\d{1,12}(?:\.\d{1,15})?(?:e[-+]?\d{1,3})?){2}(?![\w.])")  # of a table: fold by fold, say
 _DECIMAL = re.compile(r"\d{1,15}\.\d")
 _STUCK = re.compile(r"\A\d{1,9}-")  # 10:00:00,123-Speed
-_CELL_WORDS_MAX = 3
-_WORDS_MAX = 6  # of a name
+_CELL_WORDS_MAX, _WORDS_MAX = 3, 6  # of a name
 _GAP_MAX = 80  # characters before a value in which its name is looked for
 _UNIT_MAX = 12  # characters after a number that may say that it is no count
-_HEAD_MAX = 100  # characters at the beginning of a line
-_FAR_MAX = 400  # likewise, of a line with several parts
+_HEAD_MAX, _FAR_MAX = 100, 400  # characters at the beginning of a line, and of one with several parts
 _VALUES_MAX, _COUNTERS_MAX = 64, 16  # of a line
 _NAME = re.compile(r"(?:[A-Za-z][^\s\"'=]{0,120}|[^\W\d_][^\W_]{0,40})\Z")  # ε = 2.88: of other letters, a single word
 _OTHERS = (" per", " episode", " max", " maximum", " warmup", " remaining")
@@ -123,11 +121,12 @@ _HEAD = re.compile(
     r"|(?= (?:epoch|step|iter|num_|for global step)|_episode=))",
     re.IGNORECASE,
 )
-_BEHIND = re.compile(r"(?<=[\s,;])(val(?:id(?:ation)?)?|test|eval|dev)(?:: {0,2}|\()(?=[A-Za-z])", re.IGNORECASE)
+_BESIDE = r"val(?:id(?:ation)?)?|test|eval|dev"
+_BEHIND = re.compile(rf"(?<=[\s,;])({_BESIDE})(?:: {{0,2}}|\()(?=[A-Za-z])", re.IGNORECASE)
 _HEADS = {
     "saving dict": "eval", "testing": "test", "validate": "val", "validating": "val", "evaluate": "eval", "evaluating": "eval",
 }  # fmt: skip
-_PHASE = re.compile(r"\b(?:phase|split|stage|subset)[:=] {0,2}(val(?:id(?:ation)?)?|test|eval|dev)(?:[,;| ]|$)", re.IGNORECASE)
+_PHASE = re.compile(rf"(?i)(?:\b(?:phase|split|stage|subset)[:=] {{0,2}}|(?<=\d), (?=\w{{3,10}},))({_BESIDE})(?:[,;| ]|$)")
 _COMPARED = ("cur metric,", "current metric,")  # PaddleOCR: with the best one, and the training names an `acc` of its own
 _QUALIFIED = re.compile(r"(?:test|val|eval|dev)", re.IGNORECASE)
 _OPERATORS = ("*", "/", "+", "<", ">", "=")
@@ -315,7 +314,8 @@ def _is_whole(gap: str) -> bool:
     """Whether nothing but the name is before a value, in its clause."""
     before = _BEFORE_CLAUSE.match(gap)
     clause = gap if before is None else gap[before.end() :]
-    return len(clause.strip(" *|,;-").split(" ")) <= 2
+    said = clause.strip(" *|,;-").split(" ")
+    return len(said) <= 2 or all(word.lower() in _JOINED for word in said[:-1])  # Meta Train Error 1.6
 
 
 def _separated(gap: str) -> tuple[str, bool]:

@@ -18,7 +18,7 @@ from trainmaster.agent.metrics.line_text import LINE_MAX, cut, of_checkpoints, p
 from trainmaster.agent.metrics.pairs import Counter, Pair, counters, head, pairs, round_number, under_all
 from trainmaster.agent.metrics.pairs import named as named_values
 from trainmaster.agent.metrics.tables import Columns, Headings, Rows
-from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, NUMBER, RANKS, coco, is_rate, number
+from trainmaster.agent.metrics.vocabulary import BATCH, EPOCH, NUMBER, RANKS, coco, number
 from trainmaster.agent.transport.point_values import STEP_MAX, is_step
 
 TYPE_CHECKING = False
@@ -57,7 +57,6 @@ _SETS = ("test", "learn")  # names of their own: CatBoost's `0: test: 0.766  bes
 _SETTINGS = re.compile(r"[=:] {0,2}(?:True|False|None|true|false|null)\b")  # in a line of options
 _SETTINGS_MIN = 3
 _METERS = re.compile(r"(?:test|val|valid|validation|eval|evaluation): {0,2}\[ {0,8}\d{1,9}/\d{1,9}", re.IGNORECASE)
-_MEAN = re.compile(r"[-+\d.eE]{1,20} {0,2}\( {0,8}([-+]?\d{1,15}\.\d{1,15}(?:e[-+]?\d{1,3})?)\)")  # 28.1 ( 31.2)
 _REACHED = re.compile(r"'([A-Za-z][\w./-]{0,60})' reached (?=[-+\d.])")  # of Lightning: 'val_loss' reached 0.25
 _WHOLE = re.compile(r"(?<=step)=(\d{1,15})\.0{1,4}(?=[,\]]|$)")  # of Lightning: global_step=794.0, global_step=99.00
 _EVALUATED = re.compile(r"\b(?:eval|evaluation|validation|val|test) (?:step|iteration|iter|batch)\b", re.IGNORECASE)
@@ -170,6 +169,8 @@ class Parser:
         belongs, read = self._rows.feed(text)
         if belongs:
             self._columns.above(text, line)
+            if read is not None and self._rows.position:
+                read = self._steps.choose(self._rows.position, True, "")[1], read[1]
             self.rule, self._steps.seen = "table", self._steps.seen or (read is not None and read[0] is not None)
             return read
         belongs, read = self._columns.feed(text, line)
@@ -245,6 +246,7 @@ class Parser:
         if found is None:
             return None
         self.rule, found.values = "object", self._headings.of_object(found.values)
+        found.under(head(before))
         step = found.step
         if step is not None:
             self._steps.seen = True
@@ -276,7 +278,7 @@ class Parser:
             said, bar.description = numbered
         if not (word or said or bar.epochs):
             word = self._headings.bar(bar.at, bar.total)
-        beside = _without_step(given := list(pairs(f"{bar.description} ")), False, False)
+        beside = objects.without_step(given := list(pairs(f"{bar.description} ")), False, False)
         for pair in given:
             if said or pair in beside or (pair.measured and pair.stands_alone):
                 values.setdefault(pair.name, pair.value)
@@ -337,7 +339,7 @@ class Parser:
         body = _REACHED.sub(r"\1=", body)
         given = list(pairs(body))
         if _METERS.match(body) or body.startswith(_MEANS_BEFORE):
-            _take_means(body, given)
+            objects.take_means(body, given)
         objects.in_one_part(body, given)
         parted = objects.in_parts(body, given) or objects.behind_training(body, given)
         valued = any(pair.measured for pair in given)
@@ -367,31 +369,8 @@ class Parser:
             return None, named_values(under_it, given)
         if indented and not self._progress_seen:
             given = [pair for pair in given if pair.spaced]
-        told = _without_step(given, bool(word), self._progress_seen)
+        told = objects.without_step(given, bool(word), self._progress_seen)
         return (None, named_values(under_it, told)) if told else None
-
-
-def _take_means(body: str, given: list[Pair]) -> None:
-    """Of an evaluation, the result is the mean over its batches: `Test: [48/48]  Acc@1  28.125 ( 31.250)`."""
-    for pair in given:
-        mean = _MEAN.match(body, pair.at)
-        value = number(mean[1]) if mean is not None else None
-        pair.value = pair.value if value is None else value
-
-
-def _without_step(given: list[Pair], headed: bool, progress_seen: bool) -> list[Pair]:
-    """Of a line that names no step: what was measured, and what stands beside it if that is surely a line of metrics.
-
-    `headed`: the line begins with a word such as `Test`.
-    """
-    sure = [pair for pair in given if pair.measured and pair.stands_alone]
-    beside = (progress_seen or len(sure) > 1) and not all(pair.spaced for pair in sure)
-    headed_values = headed and any(pair.measured for pair in given)
-    return [
-        pair for pair in given
-        if (pair in sure or (headed_values and pair.stands_alone) or (beside and (not pair.spaced or is_rate(pair.name))))
-        and (not pair.spaced or pair.whole or headed or is_rate(pair.name))
-    ]  # fmt: skip
 
 
 def _mentions(body: str, said: list[Counter]) -> bool:

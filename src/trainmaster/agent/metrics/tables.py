@@ -10,7 +10,7 @@ import re
 from trainmaster.agent.metrics.bars import LINES_WITHOUT_ROW, Progressing
 from trainmaster.agent.metrics.line_text import aligned, plain, without_prefix
 from trainmaster.agent.metrics.named_rows import CELL, NAME, RULE, NamedRows
-from trainmaster.agent.metrics.pairs import under_all
+from trainmaster.agent.metrics.pairs import Counter, under_all
 from trainmaster.agent.metrics.vocabulary import EPOCH, NUMBER, RANKS, STEP, measured, number
 from trainmaster.agent.transport.point_values import is_step
 
@@ -75,6 +75,7 @@ class Rows:
         self._section = ""
         self._measured = self._begun = False  # its header says so: such a table needs no step; a row of it was read
         self._named = NamedRows()
+        self.position: list[Counter] = []  # the epoch and the batch that the last table named, and no step
 
     @property
     def open(self) -> bool:
@@ -88,7 +89,7 @@ class Rows:
 
     def feed(self, text: str) -> tuple[bool, Found]:
         """(whether the line belongs to a table, what a table that ends here says)."""
-        cells = text.strip().split("|")
+        cells, self.position = text.strip().split("|"), []
         belongs, read = self._named.feed(cells)
         if belongs:
             return True, read
@@ -104,7 +105,9 @@ class Rows:
         measured_, self._measured = self._measured, False
         if not rule:
             return False, None
-        return True, _without_counts(values) if measured_ else _with_step(values)
+        found = _without_counts(values) if measured_ else _with_step(values)
+        self.position = _position(values, None if found is None else found[1])
+        return True, found
 
     def _plain(self, text: str, rule: bool) -> tuple[bool, Found]:
         """A line of a table of measured values without bars. `rule`: it is one, below the header or at the end."""
@@ -361,3 +364,14 @@ def _with_step(values: dict[str, float]) -> Found:
     if not is_step(step):
         return None
     return int(step), {key: value for key, value in values.items() if key != name}
+
+
+def _position(values: dict[str, float], kept: Optional[dict[str, float]]) -> list[Counter]:
+    """The epoch and the batch of a table that names no step; the latter is no longer `kept` then."""
+    names = {name.rpartition("/")[2].lower(): name for name in values}
+    epoch, batch = (values.get(names.get(word, "")) for word in ("epoch", "batch"))
+    stepped = any(RANKS.get(word, EPOCH) <= STEP for word in names)
+    if kept is None or stepped or epoch is None or batch is None or not (is_step(epoch) and is_step(batch)):
+        return []
+    del kept[names["batch"]]
+    return [Counter("epoch", str(int(epoch))), Counter("iter", str(int(batch)))]

@@ -136,18 +136,19 @@ def out_of(text: str, end: int, exact: bool) -> Optional[str]:
 _AT = re.compile(
     r"((?:[A-Za-z][\w@/-]{0,60} ){0,5}[A-Za-z][\w@/-]{0,60}) at (?:step|iteration|iter|epoch) \d{1,12}(?::| is) {1,2}"
 )
-_OF = re.compile(r"((?:[A-Za-z]{1,20} ){0,2}[A-Za-z]{1,20}) (?:\(?(?:of|on|for|over) [^:=]{1,100}|\d{1,12})[:=] {0,2}")
+_OF = re.compile(r"(?i)(?:((?:[a-z]{1,20} ){1,3}after [a-z]{1,20}) ?"  # Reward after training: 17.3
+                 r"|((?:[a-z]{1,20} ){0,2}[a-z]{1,20}) (?:\(?(?:of|on|for|over|after) [^:=]{1,100}|\d{1,12}))[:=] {0,2}")
 _DECIMAL = re.compile(r"[-+]?\d{1,15}\.\d")
 
 
 def of_all(text: str) -> tuple[str, int]:
     """The name in `Accuracy of the network on the 10000 test images: 97 %` or `MRR at step 5: 0.5`, and where the value is."""
-    match = _AT.match(text) if " at " in text else None
-    at_step = match is not None
-    match = match or _OF.match(text)
-    if match is None or not (measured(match[1]) or (at_step and _DECIMAL.match(text, match.end()))):
+    at_step = _AT.match(text) if " at " in text else None
+    match = at_step or _OF.match(text)
+    name = "" if match is None else next(filter(None, match.groups()))
+    if match is None or not (measured(name) or (at_step and _DECIMAL.match(text, match.end()))):
         return "", -1
-    return match[1].replace(" ", "_"), match.end()
+    return name.replace(" ", "_"), match.end()
 
 
 _COCO = re.compile(

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from trainmaster.agent.files.new_files import without_random
 from trainmaster.cli.render import curve, human, system_usage, timeline
 from trainmaster.cli.render.log_stream import uncolored
 from trainmaster.cli.render.progress import chosen, last_text, values_of
@@ -320,8 +321,8 @@ def _with_step(kept: list[dict[str, Any]]) -> str:
 
 
 def _for_each_start(pattern: str) -> str:
-    """The pattern with `*` for numbers that are others at the next start: the time in a name, and the process id beside it."""
-    stem, suffix = os.path.splitext(pattern)
+    """The pattern with `*` for what is another at the next start: a time, the process id beside it, a random number."""
+    stem, suffix = os.path.splitext(without_random(pattern))
     return "/".join(_NUMBERS.sub("*", part) if _ANEW.search(part) else part for part in stem.split("/")) + suffix
 
 
