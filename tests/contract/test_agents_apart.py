@@ -1,11 +1,16 @@
 """An agent that shares no disk with the server: its code comes, and its output, records and checkpoints go, by the server alone."""
 
+import fcntl
 import hashlib
 import io
 import json
 import os
+import resource
+import signal
+import socket
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +18,21 @@ from typing import Any
 import pytest
 from agents import agent
 from api_server import SECRET, Api, agent_headers, serving
+from launches import launch as orders
+from launches import write
 from waiting import deadline
 
-from trainmaster.blobs.code import object_name, store_tree
+from trainmaster.agent.transport import download
+from trainmaster.agent.transport.file_copies import FileCopies
+from trainmaster.agent.transport.remote_store import Absent, Denied
+from trainmaster.blobs.code import object_name, store_tree, tree_name
+from trainmaster.home import Home
 from trainmaster.model import events as ev
 from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Action, Outcome, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+from trainmaster.server.runtime import limits
 from trainmaster.server.runtime.credentials import credential
 from trainmaster.server.runtime.unsent_points import is_gone
 
@@ -30,6 +43,8 @@ for step in range(1, 4):
     pathlib.Path("out").mkdir(exist_ok=True)
     pathlib.Path(f"out/{step}.part").write_text(f"{step}")
     os.rename(f"out/{step}.part", f"out/step{step}.ckpt")
+    while step == 2 and not os.path.exists("go"):
+        time.sleep(0.02)
     time.sleep(0.3)
 print(pathlib.Path("lib/data.txt").read_text())
 """
@@ -78,6 +93,7 @@ def test_a_job_runs_where_nothing_of_the_server_is(api: Api, tmp_path: Path) -> 
     with agent(node / "a", [sys.executable, "train.py"], **launch) as it:
         deadline(lambda: (here / "rank0.log").exists() and "step 2" in (here / "rank0.log").read_text(), "output while it runs")
         assert not is_gone(api.home, AgentKey.parse(key)), "that its lock is not here says nothing"
+        (node / "a/work/go").touch()
         record = it.ended()
     assert record["ranks"][0]["exit_code"] == 0, (it.words(), it.log())
     assert it.log().endswith("from the copy\n")
@@ -114,6 +130,119 @@ def test_a_log_that_is_cut_on_the_node_is_cut_here(api: Api, tmp_path: Path) -> 
         it.ended()
     assert "this log reached its limit" in it.log()
     assert (api.home.attempt("far-1", 1, 0) / "rank0.log").read_bytes() == (node / "a/rank0.log").read_bytes()
+
+
+def copies(api: Api, directory: Path, files: dict[str, bytes]) -> FileCopies:
+    """Of an attempt's directory on a node, as its agent makes them."""
+    for name, data in files.items():
+        write(directory / name, data)
+    key = f"{placed(api)}.1/n0"
+    return FileCopies(orders(directory, **far(api, directory.parent, key)), str(directory))
+
+
+def test_one_file_that_is_not_wanted_keeps_no_other(api: Api, tmp_path: Path) -> None:
+    """Seen: the agent sent for ever, or gave up all others, the record of its end included."""
+    long = f"rank{'0' * 200}.log"
+    made = copies(api, tmp_path / "a", {"rank0.log": b"hello\n", long: b"x", "exit.json": b"{}"})
+    made.record = hashlib.sha256(big := b"x" * (5 << 20)).hexdigest()
+    write(tmp_path / "a/environments" / f"{made.record}.json", big)
+    os.symlink("/etc/hostname", tmp_path / "a/rank1.log")
+    os.mkfifo(tmp_path / "a/rank2.log")
+    assert made.finish(10.0)
+    assert sorted(os.listdir(api.home.attempt("far-1", 1, 0))) == ["apart", "exit.json", "rank0.log"]
+
+
+def test_a_record_of_an_end_that_is_too_long_ends_the_copies(api: Api, tmp_path: Path) -> None:
+    made = copies(api, tmp_path / "a", {"rank0.log": b"hello\n", "exit.json": b" " * (5 << 20)})
+    assert made.finish(10.0)
+    assert not (api.home.attempt("far-1", 1, 0) / "exit.json").exists()
+
+
+def test_a_log_that_is_cut_between_two_pieces(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mark was taken from what the file had become, so the copy kept the old beginning."""
+    old, new = (b"".join(b"%s %d\n" % (word, n) for n in range(200_000)) for word in (b"old", b"new"))
+    made, sent = copies(api, tmp_path / "a", {"rank0.log": old}), list[int]()
+    plain = made._send
+
+    def cutting(name: str, at: int, piece: bytes) -> int | None:
+        sent.append(at)
+        there = plain(name, at, piece)
+        if len(sent) == 1:
+            (tmp_path / "a/rank0.log").write_bytes(new)
+        return there
+
+    monkeypatch.setattr(made, "_send", cutting)
+    made._turn()
+    assert made.finish(10.0)
+    assert (api.home.attempt("far-1", 1, 0) / "rank0.log").read_bytes() == new
+
+
+def test_an_attempt_that_the_api_does_not_know_yet_is_asked_for_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The word of it was lost on its way, and what was known is a second old."""
+    key = f"{placed(api)}.1/n0"
+    assert put(api, key, "rank0.log", 0).status_code == 200
+    share = NodeShare("node0", "10.0.0.7", 1.0)
+    monkeypatch.setattr(api.control, "home", Home(api.home.root / "nobody"))  # whose socket is not there
+    ended = ev.AttemptEnded(1, Verdict(Action.RESTART, State.QUEUED, "again"))
+    api.control.record("far-1", ev.NodeEnded(1, 0, Outcome(lost=True)), ended, ev.Placed(2, Allocation((share,))))
+    assert put(api, "far-1.2/n0", "rank0.log", 0).status_code == 200
+
+
+def test_an_agent_of_this_machine_does_not_write_over_its_own_files(api: Api) -> None:
+    """Its directory was then taken for a copy, and a live agent for one that is gone."""
+    key, here = f"{placed(api)}.1/n0", api.home.attempt("far-1", 1, 0)
+    with write(here / "lock", "").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert put(api, key, "exit.json", 0).status_code == 400
+        assert os.listdir(here) == ["lock"]
+        assert not is_gone(api.home, AgentKey.parse(key))
+
+
+@pytest.mark.parametrize("lost", ["object", "tree"])
+def test_a_code_copy_that_is_not_whole_is_told_at_once(api: Api, tmp_path: Path, lost: str) -> None:
+    """It was asked for again and again, for a quarter of an hour."""
+    digest = store_code(api)
+    key, node = f"{placed(api, digest=digest)}.1/n0", tmp_path / "node"
+    place = tree_name(digest) if lost == "tree" else object_name(hashlib.sha256(TRAIN).hexdigest())
+    (api.home.blobs / place).unlink()
+    code = {"tree": str(node / f"code/trees/{digest}.json"), "objects": str(node / "code/objects"), "source": "/project"}
+    began_s = time.monotonic()
+    with pytest.raises(Absent):
+        download.code(orders(node, **far(api, node, key, code=code)))
+    assert time.monotonic() - began_s < 5.0
+    assert [path for path in node.rglob("*") if path.is_file()] == []
+
+
+def test_a_node_whose_disk_takes_nothing_is_told_at_once(api: Api, tmp_path: Path) -> None:
+    digest = store_code(api)
+    key, node = f"{placed(api, digest=digest)}.1/n0", tmp_path / "node"
+    code = {"tree": str(node / f"code/trees/{digest}.json"), "objects": str(node / "code/objects"), "source": "/project"}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        with pytest.raises(Denied, match="cannot be written"):
+            download.code(orders(node, **far(api, node, key, code=code)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_bodies_of_many_agents_share_the_memory_for_bodies(api: Api) -> None:
+    """Each of them may be 4 MiB, and 2,048 connections are allowed."""
+    key = f"{placed(api)}.1/n0"
+    budget = api.app.state.body_memory
+    head = "".join(f"{name}: {value}\r\n" for name, value in agent_headers(key).items())
+    most = limits.body_max_bytes("PUT", "/agent/file")
+    opened = []
+    for n in range(50):
+        one = socket.create_connection((api.http.base_url.host, api.http.base_url.port or 0), timeout=10)
+        one.sendall(f"PUT /agent/file?name=rank{n}.log&at=0 HTTP/1.1\r\nHost: x\r\n{head}Content-Length: {most}\r\n\r\n".encode())
+        opened.append(one)
+    deadline(lambda: budget.held_bytes >= limits.ALL_BODIES_BYTES - most, "the budget to be held")
+    assert budget.held_bytes <= limits.ALL_BODIES_BYTES
+    for one in opened:
+        one.close()
+    deadline(lambda: budget.held_bytes == 0, "all of it to be given back")
 
 
 def put(api: Api, key: str, name: str, at: object, data: bytes = b"x") -> Any:

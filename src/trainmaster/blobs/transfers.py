@@ -201,13 +201,21 @@ def code_pieces(blobs: Blobs, digest: str) -> Iterator[bytes]:
 
     It has `objects/<2 hex>/<62 hex>`, each once, and at its end `trees/<digest>.json`: it is complete if that is there.
 
-    Raises: NotFoundError, DamagedError, and what the store raises.
+    Raises: NotFoundError if anything of it is missing or damaged, and what the store raises.
     """
     with blobs.open(tree_name(digest)) as file:
         tree = file.read()
     entries = json.loads(tree)
     check_tree(entries)
     wanted = {entry["sha256"]: entry["bytes"] for entry in entries["entries"] if entry["type"] == "file"}
+    names = [object_name(sha256) for sha256 in wanted]
+    lost = [name for name, there in zip(names, blobs.exists(names), strict=True) if not there]
+    if lost:
+        raise NotFoundError(f"the code copy {digest[:12]} is not whole: {lost[0]} is missing or damaged", "submit it again")
+    return _archived(blobs, digest, tree, wanted)
+
+
+def _archived(blobs: Blobs, digest: str, tree: bytes, wanted: Mapping[str, int]) -> Iterator[bytes]:
     for sha256, size in sorted(wanted.items()):
         yield _head(object_name(sha256), size)
         with blobs.open(object_name(sha256)) as file:

@@ -11,7 +11,7 @@ import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
-from trainmaster.agent.transport.remote_store import Remote
+from trainmaster.agent.transport.remote_store import Denied, Remote
 from trainmaster.wire import disks
 from trainmaster.wire.names import MANIFEST, blob_name, code_archive, part_lock, part_stored, stored_name
 
@@ -172,8 +172,11 @@ def _file(remote: Remote, name: str, target: str, addresses: Optional[Dict[str, 
 
             def take(data: bytes) -> None:
                 digest[0].update(data)
-                while data:
-                    data = data[file.write(data) :]
+                try:
+                    while data:
+                        data = data[file.write(data) :]
+                except OSError as error:  # this node's disk: another try would not help
+                    raise Denied(f"{target} cannot be written: {error}") from error
 
             return take
 

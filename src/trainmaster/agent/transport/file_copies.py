@@ -12,7 +12,6 @@ import stat
 import sys
 import threading
 import time
-import zlib
 from urllib.parse import quote, urlsplit
 
 from trainmaster.agent.transport.sync import connect, decoded, error_of
@@ -20,7 +19,7 @@ from trainmaster.wire.names import EXIT, is_copied
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Set, Tuple
 
     from trainmaster.wire.launch import Launch
 
@@ -28,9 +27,10 @@ _EVERY_S = 1.0
 _AGAIN_MAX_S = 10.0  # between two tries of an unreachable server
 _TIMEOUT_S = 30.0
 _PIECE_BYTES, _WHOLE_BYTES = 1 << 20, 4 << 20  # of a log; a record is sent whole
-_MARK_BYTES = 256  # before the offset, by which a log is known that was cut and has grown again
+_END_BYTES = 256  # before the offset, by which a log is known that was cut and has grown again
 _PATH = "/agent/file"
-_DROPPED = (404, 410)  # the server wants nothing more of this attempt
+_UNWANTED = 410  # nothing more of this attempt
+_REFUSED = (400, 413)  # this file
 
 
 class FileCopies:
@@ -38,7 +38,8 @@ class FileCopies:
 
     def __init__(self, launch: Launch, directory: str) -> None:
         self._launch, self._directory = launch, directory
-        self._sent: Dict[str, Tuple[int, int]] = {}  # name -> (offset, checksum of the bytes before it)
+        self._sent: Dict[str, Tuple[int, bytes]] = {}  # name -> (offset, the bytes before it)
+        self._refused: Set[str] = set()
         self._connection: Optional[http.client.HTTPConnection] = None
         self._turns = threading.Lock()
         self._closing = threading.Event()
@@ -86,33 +87,50 @@ class FileCopies:
         if self.record:
             record = f"{self.record}.json"
             found.insert(0, (record, os.path.join(self._launch["environment_store"], record)))
-        return found
+        return [one for one in found if one[0] not in self._refused]
 
     def _send_new(self, name: str, path: str) -> None:
         """Raises: OSError, http.client.HTTPException, ValueError."""
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                return None  # the program has put something else in its place
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
-            return
+            return None
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return  # the program has put something else in its place
-            offset, mark = self._sent.get(name, (0, 0))
-            if offset and (os.fstat(descriptor).st_size < offset or _mark(descriptor, offset) != mark):
-                offset = 0  # it was cut
-            size = os.fstat(descriptor).st_size
-            while (name not in self._sent or offset < size) and not self._unwanted:
-                most = _PIECE_BYTES if ".log" in name else _WHOLE_BYTES
-                piece = os.pread(descriptor, min(most, size - offset), offset)
-                offset = self._send(name, offset, piece)
-                self._sent[name] = offset, _mark(descriptor, offset)
+            offset, end = self._sent.get(name, (0, b""))
+            size, is_log = os.fstat(descriptor).st_size, ".log" in name
+            if not is_log and size > _WHOLE_BYTES:
+                return self._pass_over(name, f"it has {size} bytes")
+            while not self._unwanted:
+                most = _PIECE_BYTES if is_log else _WHOLE_BYTES
+                data = os.pread(descriptor, len(end) + min(most, max(0, size - offset)), offset - len(end))
+                if not data.startswith(end):  # it was cut
+                    offset, end, size = 0, b"", os.fstat(descriptor).st_size
+                    continue
+                piece = data[len(end) :]
+                if not piece and name in self._sent and offset == size:
+                    break
+                there = self._send(name, offset, piece)
+                if there is None:
+                    return None
+                # Of what was sent, because the file may be cut meanwhile.
+                end = (end + piece)[-_END_BYTES:] if there == offset + len(piece) else b""
+                offset = there
+                self._sent[name] = offset, end
                 if not piece:
                     break
+            return None
         finally:
             os.close(descriptor)
 
-    def _send(self, name: str, at: int, piece: bytes) -> int:
-        """Send a piece; returns where the next one begins, which the server says."""
+    def _pass_over(self, name: str, why: str) -> None:
+        """This file is not copied. That it is not is no reason to keep the others."""
+        self._refused.add(name)
+        sys.stderr.write(f"{name[:100]} is not copied to the server: {why}\n")
+
+    def _send(self, name: str, at: int, piece: bytes) -> Optional[int]:
+        """Send a piece; returns where the next one begins, which the server says. None if it refuses the file."""
         if self._connection is None:
             self._connection = connect(self._launch, _TIMEOUT_S)
         prefix = "" if self._launch["server_socket"] else urlsplit(self._launch["server_url"] or "").path.rstrip("/")
@@ -123,16 +141,15 @@ class FileCopies:
         if response.status == 200:
             return int(decoded(data)["size"])
         error = error_of(data)
-        if error and response.status in _DROPPED:
+        if error and response.status == _UNWANTED:
             self._unwanted = True
-            return at + len(piece)
+            return None
+        if error and response.status in _REFUSED:
+            self._pass_over(name, str(error.get("message")))
+            return None
         raise http.client.HTTPException(f"answered {response.status} {error.get('message', '')}".strip())
 
     def _drop(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _mark(descriptor: int, offset: int) -> int:
-    return zlib.crc32(os.pread(descriptor, min(_MARK_BYTES, offset), max(0, offset - _MARK_BYTES)))

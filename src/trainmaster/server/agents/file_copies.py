@@ -18,7 +18,7 @@ from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.server.http import bodies
 from trainmaster.server.runtime import limits, runtime
 from trainmaster.server.runtime.workers import STORES
-from trainmaster.wire.names import APART, EXIT, is_copied
+from trainmaster.wire.names import APART, EXIT, LOCK, is_copied
 
 _NAME_MAX = 200
 _RECORD = re.compile(r"([0-9a-f]{64})\.json\Z")  # of an environment
@@ -32,12 +32,16 @@ async def put(request: Request) -> bodies.Json:
     if not at.isdecimal() or len(at) > len(str(limits.COPY_MAX_BYTES)):
         raise UsageError(f"at must be an offset, not {at[:80]!r}")
     job = await api.recorded.job(key.job)
+    if job is not None and (job.attempt is None or key.attempt > job.attempt.number):
+        api.recorded.forget(key.job)
+        job = await api.recorded.job(key.job)
     if job is None or job.attempt is None or key.attempt > job.attempt.number:
         raise NotFoundError(f"there is no {key}")
     if StorageKind.LOGS in job.removed:
         raise StaleAttemptError(f"the logs of {key.job} were removed: nothing of them is stored any more")
-    piece = b"".join(await bodies.read(request, "the piece"))
-    size = await STORES.run(_store, api.services.home, key, name, (int(at), piece))
+    async with bodies.memory(request):
+        piece = b"".join(await bodies.read(request, "the piece"))
+        size = await STORES.run(_store, api.services.home, key, name, (int(at), piece))
     return bodies.Json({"size": size})
 
 
@@ -52,6 +56,8 @@ def _store(home: Home, key: AgentKey, name: str, content: tuple[int, bytes]) -> 
     if len(name) > _NAME_MAX or not is_copied(name):
         raise UsageError(f"{name[:200]!r} is no file that an agent copies")
     directory = home.attempt(key.job, key.attempt, key.node_index)
+    if (directory / LOCK).exists():
+        raise UsageError(f"{key} runs on the server's machine, and its own files are here")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     (directory / APART).touch(mode=0o600)
     try:

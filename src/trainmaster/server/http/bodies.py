@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from trainmaster.errors import DiskFullError, TooLargeError, TrainmasterError, UsageError
 from trainmaster.model import redaction
 from trainmaster.server.http import json_pieces
+from trainmaster.server.http.body_memory import MemoryBudget
 from trainmaster.server.http.parameters import LONG_MAX
 from trainmaster.server.runtime import limits
 from trainmaster.server.runtime.workers import BODIES, STORES
@@ -178,11 +180,17 @@ async def decoded(request: Request, what: str, decode: Callable[[list[bytes]], T
 
     Raises: TooLargeError (bytes or values), UsageError, BusyError (too many bodies in memory), and errors of `decode`.
     """
+    async with memory(request):
+        return await _decode(request, what, decode)
+
+
+def memory(request: Request) -> AbstractAsyncContextManager[None]:
+    """Hold memory for the request's body as long as it is needed. Entering raises: BusyError."""
     limit_bytes = limits.of(request.scope)
     held_bytes = _declared(request) or (limit_bytes if "transfer-encoding" in request.headers else 0)
     held_bytes = min(held_bytes, limit_bytes) if held_bytes > _AT_ONCE_BYTES else 0
-    async with request.app.state.body_memory.hold(held_bytes):
-        return await _decode(request, what, decode)
+    budget: MemoryBudget = request.app.state.body_memory
+    return budget.hold(held_bytes)
 
 
 async def _decode(request: Request, what: str, decode: Callable[[list[bytes]], T]) -> T:

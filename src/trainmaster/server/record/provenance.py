@@ -118,8 +118,9 @@ def check_diff(services: Services, name: str | None) -> None:
 )
 async def store_diff(request: Request, sha256: Annotated[str, Path(max_length=64)]) -> bodies.Json:
     """The patch from a commit to the work directory, named by the SHA-256 of its bytes."""
-    pieces = await bodies.read(request, "the patch")
-    size = await STORES.run(_store_diff, runtime.of(request).services, sha256, pieces)
+    async with bodies.memory(request):
+        pieces = await bodies.read(request, "the patch")
+        size = await STORES.run(_store_diff, runtime.of(request).services, sha256, pieces)
     return bodies.Json({"digest": sha256, "bytes": size})
 
 
