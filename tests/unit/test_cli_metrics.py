@@ -192,8 +192,9 @@ def test_the_position_of_a_bar_may_be_the_step_and_the_pattern_for_that_is_said(
     assert "these have no step; if a number in line 1 counts the steps:" in said
     pattern = shlex.split(next(line for line in said.splitlines() if "--pattern" in line))[-1]
     assert run(["metrics", "try", str(log), "--pattern", pattern, "--json"]) == 0
-    (loss,) = json.loads(capsys.readouterr().out)["metrics"]
+    loss, final = json.loads(capsys.readouterr().out)["metrics"]
     assert (loss["points"], loss["first_step"], loss["last_step"], loss["last"]) == (10, 0, 9, 0.1)
+    assert (final["name"], final["last_step"]) == ("Final_training_loss", 9)
     assert run(["metrics", "try", str(log), "--pattern", pattern]) == 0
     assert "these have no step" not in capsys.readouterr().err
 
@@ -268,3 +269,14 @@ def test_values_without_a_step_are_told_with_what_may_read_one(points: int, step
     series = "loss", [(at, 1.0 / (at + 1)) for at in range(points)], None
     text = " ".join(show.body(job, 2001.0, series, (200, True)))
     assert ("Its values have no step. To see whether one can be read: tm logs " in text) is is_told
+
+
+def test_a_suggested_pattern_does_not_mix_the_sets_of_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`Regret\\s+(...)` read both lines under one name, and the validation's value replaced the training's."""
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"Round {n}\nInner Loop Train Regret 1.{n}\nInner Loop Valid Regret 2.{n}\n" for n in range(3)))
+    assert run(["metrics", "try", str(log)]) == 0
+    pattern = shlex.split(next(line for line in capsys.readouterr().err.splitlines() if "--pattern" in line))[-1]
+    assert run(["metrics", "try", str(log), "--pattern", pattern, "--json"]) == 0
+    (regret,) = json.loads(capsys.readouterr().out)["metrics"]
+    assert (regret["points"], regret["first"], regret["last"]) == (3, 1.0, 1.2)

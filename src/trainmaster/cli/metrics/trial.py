@@ -22,6 +22,7 @@ _SETTING = re.compile(r"[|>*\- ]{0,40}[A-Za-z][\w./-]{0,60} {0,2}[:=] {0,2}[-+.\
 _NAME = re.compile(r"[A-Za-z][\w@/.-]{0,60}")
 _SEARCHED = 500  # characters
 _DIGITS = re.compile(r"\d+")
+_SETS = re.compile(r"(?i)(?<![a-z])(train|val|test|eval|dev)")  # of the data
 _TALK = re.compile(r"(?i)\bwarn(?:ing)?s?\b|warning:|\bdeprecat|\A {0,8}(?:file \"|(?:hyper)?param(?:eter)?s: |config: )")
 _PART = re.compile(r" {0,80}\([\w-]{1,60}\): .{0,300}\)\s*\Z")  # of a printed model
 
@@ -117,8 +118,10 @@ class Trial:
             self._later[shape] = []
 
     def suggested(self, unread: dict[str, Any], given: str | None) -> str | None:
-        """A pattern that reads an unread line, those like it, and those of a `given` pattern."""
-        return suggested(unread["text"], self._later[_shape(unread["text"])], given, self._read)
+        """A pattern that reads an unread line, those like it, and those of a `given` pattern; of no other set of the data."""
+        text, sets = unread["text"], _SETS.findall(unread["text"])
+        others = [one["text"] for one in self.unread.values() if _SETS.findall(one["text"]) != sets]
+        return suggested(text, self._later[_shape(text)], given, [*self._read, *others])
 
     def suggested_step(self, given: str | None) -> str | None:
         """A pattern that reads those without a step with one. None if it misses some: those between which a bar is drawn."""
