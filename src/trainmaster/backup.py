@@ -1,9 +1,9 @@
 """Backs up a server's home while it runs, and creates a home from a backup. Standard library only.
 
 Each database is copied with SQLite's online backup, as of one moment. The order is: mirror cursors, inbox, the log, and the
-metrics last. So no later copy lacks what an earlier one refers to, and no point is missing of what the log says has ended. The
-store's files are copied before, which can take hours, and what is new after the log. The secret is not copied: a restored home
-creates its own, so that agents of the lost home are rejected.
+metrics last, after the points on their way there. So no later copy lacks what an earlier one refers to, and no point is missing
+of what the log says has ended. The store's files are copied before, which can take hours, and what is new after the log. The
+secret is not copied: a restored home creates its own, so that agents of the lost home are rejected.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from trainmaster import configuration
 from trainmaster.copied_files import Fact, Tree, UnreadableError, copy, fact_of, size_below, sync
-from trainmaster.copied_points import keep_known
+from trainmaster.copied_points import keep_known, newest_attempts
 from trainmaster.errors import ConflictError, NotFoundError, OperationError
 from trainmaster.home import Home, write_atomic
 from trainmaster.live_processes import running
@@ -82,11 +82,13 @@ def backup(home: Home, target: Path, blobs: bool) -> Copied:
         if blobs:
             missing = _complete(home, target, stored)  # it may copy a newer log
             write_atomic(target / _BLOBS, json.dumps(stored.files).encode())
+        _copy_points(home, target)
         damaged += _copy_databases(home, target, _DATABASES[-1:])
         for name in _FILES:
             with contextlib.suppress(FileNotFoundError):
                 copy(home.root / name, target / name)
-        files = {path.name: fact_of(path) for path in sorted(target.iterdir()) if path.is_file()}
+        paths = sorted(path for path in (*target.iterdir(), *target.glob("points/*")) if path.is_file())
+        files = {path.relative_to(target).as_posix(): fact_of(path) for path in paths}
         taken = {"id": home.identity(), "path": str(home.root), "taken_s": time.time(), "blobs": blobs, "files": files}
         told = {"store": elsewhere, "missing": missing, "unread": sorted(stored.unread)}
         write_atomic(target / MANIFEST, json.dumps({**taken, **told}, indent=1).encode())
@@ -114,6 +116,17 @@ def _copy_databases(home: Home, target: Path, names: Iterable[str]) -> list[str]
             (target / name).unlink(missing_ok=True)
             damaged.append(name)
     return damaged
+
+
+def _copy_points(home: Home, target: Path) -> None:
+    """Copy the points on their way into `metrics.db`, which is copied after them, of attempts that the copied log knows."""
+    known = newest_attempts(target / "events.db")
+    for name in _names(home.points("").parent):
+        job, _, number = name.rpartition("~n")[0].rpartition(".")
+        if name.endswith(".jsonl") and number.isdecimal() and int(number) <= known.get(job, 0):
+            (target / "points").mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # all of them have arrived
+                copy(home.root / "points" / name, target / "points" / name)
 
 
 def _complete(home: Home, target: Path, stored: Tree) -> list[str]:
@@ -194,11 +207,13 @@ def restore(home: Home, source: Path) -> Restored:
         names = sorted(own, key=lambda name: name == "events.db")  # the log last: a home without it is rejected
         live: list[str] = []
         for name in names:
-            part = home.root / f".{name}.part"
+            place = home.root / name
+            place.parent.mkdir(mode=0o700, exist_ok=True)
+            part = place.with_name(f".{place.name}.part")
             copy(source / name, part)
             if name in _DATABASES:
                 live += _begin_epoch(home, part, epoch)
-            part.replace(home.root / name)
+            part.replace(place)
         status = home.root.stat()
         record = {"id": epoch, "path": str(home.root), "device": status.st_dev, "inode": status.st_ino}
         write_atomic(home.id_file, json.dumps(record).encode())

@@ -20,9 +20,7 @@ _LATEST = (  # again, of the points that are left: of the lowest rank, the newes
 
 def keep_known(log: Path, points: Path) -> None:
     """Remove the points of jobs and attempts that are newer than `log`. Raises: sqlite3.Error."""
-    with contextlib.closing(sqlite3.connect(log)) as raw:
-        jobs = raw.execute("SELECT id, data FROM job").fetchall() if _tables(raw) >= {"job"} else []
-    known = {job: (json.loads(data).get("attempt") or {}).get("number", 0) for job, data in jobs}
+    known = newest_attempts(log)
     with contextlib.closing(sqlite3.connect(points)) as raw:
         if not _tables(raw) >= {"fence", "point"}:
             return
@@ -30,6 +28,13 @@ def keep_known(log: Path, points: Path) -> None:
             if newest > known.get(job, 0):
                 _forget(raw, job, known.get(job, 0))
         raw.commit()
+
+
+def newest_attempts(log: Path) -> dict[str, int]:
+    """The number of the newest attempt of each job. Raises: sqlite3.Error."""
+    with contextlib.closing(sqlite3.connect(log)) as raw:
+        jobs = raw.execute("SELECT id, data FROM job").fetchall() if _tables(raw) >= {"job"} else []
+    return {job: (json.loads(data).get("attempt") or {}).get("number", 0) for job, data in jobs}
 
 
 def _forget(raw: sqlite3.Connection, job: str, after: int) -> None:

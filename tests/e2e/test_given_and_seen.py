@@ -100,6 +100,7 @@ def test_the_best_value_is_not_one_of_lost_work(tm: Tm) -> None:
     assert tm.json("show", "anew")["metrics"].keys() == {"loss"}  # all points stay on record
     assert "accuracy (measured by lost work only" in tm.ok("show", "anew")
     assert ",20,0.75," in tm.ok("metrics", "anew", "--metric", "accuracy", "--csv")
+    assert tm("show", "anew", "--metric", "los").err == "no metric 'los' in anew-1\nthose that there are: tm metrics anew-1\n"
     said = tm("metrics", "anew")
     assert [line.split()[1:3] for line in said.out.splitlines()[1:]] == [["loss", "3"]]
     assert "values that a restart made obsolete are left out" in said.err

@@ -15,6 +15,7 @@ from control_server import KEY, Server
 
 from trainmaster import backup as copies
 from trainmaster import compose, troubles
+from trainmaster.agent.transport.point_file import PointFile
 from trainmaster.cli.app import run
 from trainmaster.engines.local.attempts import Attempts
 from trainmaster.engines.local.cgroups import Cgroups
@@ -26,6 +27,7 @@ from trainmaster.model.job import State
 from trainmaster.ports.engine import Phase
 from trainmaster.ports.metric_store import Arrival, MetricPoint
 from trainmaster.ports.tracker import Cursor, Mirrored
+from trainmaster.server.runtime.unsent_points import import_points
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.file_checks import check_files
 from trainmaster.store.metrics.points import SqlMetricStore
@@ -242,6 +244,29 @@ def test_a_copy_has_the_points_of_what_its_log_says_has_ended_and_none_of_what_i
         "train-1": {"early": (None, 0.4, 9000.0), "loss": (3000, 0.4, 9000.0)}, "train-9": {"loss": (1, 0.4, 9000.0)},
     }, "a restored server gives these numbers to others"  # fmt: skip
     metrics.close()
+
+
+def test_a_copy_has_the_points_that_were_on_their_way(server: Server, tmp_path: Path) -> None:
+    """An agent sends what was told at the end for seconds after it: the first part of a curve was restored as the whole."""
+    with_points = SqlMetricStore(server.home.metrics_db)
+    with_points.write([replace(point(1), arrival=Arrival(0, 1))], [])
+    with_points.close()
+    for key in ("train-1.1/n0", "train-1.7/n0", "train-9.1/n0"):  # the others are newer than the copied log
+        waiting = PointFile(str(server.home.points(key)), 0.0)
+        waiting.append(waiting.lines([(n, float(n), 0, n, {"loss": 1.0 / n}) for n in (1, 2)]), {}, 2)
+    copies.backup(server.home, tmp_path / "copy", blobs=False)
+    other = Home(tmp_path / "other")
+    copies.restore(other, tmp_path / "copy")
+    migrate(other)
+    metrics = SqlMetricStore(other.metrics_db)
+    assert import_points(other, metrics) == 2
+    told = [(step, value) for step, value, *_ in metrics.points("train-1", "loss", None, 10_000)]
+    assert ((1, 0.5) in told, (2, 0.5) in told, metrics.jobs("", 9)) == (True, True, ["train-1"])
+    assert not list(other.points("").parent.iterdir())
+    metrics.close()
+    (tmp_path / "copy" / "points" / "train-1.1~n0.jsonl").write_text("")
+    with pytest.raises(OperationError, match=r"is damaged: points/train-1.1~n0.jsonl is not as it was written"):
+        copies.restore(Home(tmp_path / "third"), tmp_path / "copy")
 
 
 def test_what_is_not_whole_or_not_empty_is_refused(server: Server, tmp_path: Path) -> None:

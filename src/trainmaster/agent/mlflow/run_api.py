@@ -289,7 +289,11 @@ class Runs:
                 continue
             if step != 0:
                 named.add(step)
-            steps.setdefault(point[0], {})[run.prefix + name] = value
+            values = steps.setdefault(point[0], {})
+            if run.prefix + name in values:  # one that this call has told of the step, too: that it is replaced is told
+                before = {run.prefix + name: values[run.prefix + name]}
+                self._told.append(("point", point[0], before, run is self._main, point[0] in named))
+            values[run.prefix + name] = value
         self._use(run, [str(metric["key"]) for metric in given])
         for step, values in steps.items():
             self._told.append(("point", step, values, run is self._main, step in named))

@@ -77,6 +77,8 @@ def show(session: Session, job: str, metric: str | None, provenance: bool, diff:
     points = [(step, math.nan if value is None else value) for step, value in series]
     for line in body(found, time.time(), (name, points, best), (width, out.unicode)):
         out.data(line)
+    if metric is not None and name is None:
+        out.note(f"no metric {metric!r} in {found['id']}\nthose that there are: tm metrics {found['id']}")
 
 
 def _provenance(session: Session, job: str, diff: bool) -> None:
