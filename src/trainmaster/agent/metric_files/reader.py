@@ -11,6 +11,7 @@ import time
 from collections import deque
 
 from trainmaster.agent.files.globs import Glob
+from trainmaster.agent.metric_files.event_file import EventFile, is_event_file
 from trainmaster.agent.metric_files.rows import RowFile, noted
 from trainmaster.agent.metrics.vocabulary import measured
 from trainmaster.wire.names import printable
@@ -35,7 +36,7 @@ class FileReader:
     def __init__(self, launch: Launch) -> None:
         self._globs = [Glob(pattern, launch["work"]) for pattern in launch.get("metrics_files", [])]
         self._noted: dict[str, Noted] = {}
-        self._files: dict[str, RowFile] = {}
+        self._files: dict[str, RowFile | EventFile] = {}
         self._rows: deque[Row] = deque()
         self._from: dict[str, str] = {}  # a metric -> the file that it was first read of
         self._shared = ""  # the first metric that stands in two files
@@ -91,7 +92,7 @@ class FileReader:
     def _turn(self, last: bool) -> None:
         troubles = list[str]()
         for path in self._paths(troubles):
-            file = self._files.setdefault(path, RowFile(path, self._noted.get(path)))
+            file = self._files.get(path) or self._files.setdefault(path, metric_file(path, self._noted.get(path)))
             try:
                 for row in file.news(last):
                     self._rows.append(row)
@@ -122,3 +123,8 @@ class FileReader:
         if len(found) > _FILES_MAX:
             troubles.append(f"the patterns match {len(found)} files, of which the first {_FILES_MAX} are read")
         return list(found)[:_FILES_MAX]
+
+
+def metric_file(path: str, noted_: Optional[Noted] = None) -> RowFile | EventFile:
+    """A reader for a file of metrics, by its name. `noted_`: what was in it before, and is not told."""
+    return EventFile(path, noted_) if is_event_file(path) else RowFile(path, noted_)

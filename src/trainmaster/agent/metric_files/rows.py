@@ -127,7 +127,7 @@ class RowFile:
 
         Raises: OSError; ValueError if the file cannot be read as rows.
         """
-        with open(_opened(self._path), "rb") as file:
+        with open(opened(self._path), "rb") as file:
             if self._noted is not None:
                 self._old_bytes = self._noted[0] if _ends_so(file, *self._noted) else 0
                 self._noted = None
@@ -150,7 +150,7 @@ class RowFile:
 
 def noted(path: str) -> Noted:
     """What is in a file now. Raises: OSError, ValueError."""
-    with open(_opened(path), "rb") as file:
+    with open(opened(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         return size, os.pread(file.fileno(), _END, max(0, size - _END))
 
@@ -185,7 +185,7 @@ def _ends_so(file: BinaryIO, size: int, end: bytes) -> bool:
     return os.pread(file.fileno(), len(end), size - len(end)) == end
 
 
-def _opened(path: str) -> int:
+def opened(path: str) -> int:
     """A descriptor of a regular file: what it is, is asked without waiting for the writer of a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

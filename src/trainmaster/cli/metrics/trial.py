@@ -4,6 +4,7 @@ import re
 from typing import Any, BinaryIO, NamedTuple
 
 from trainmaster.agent.files.following import Lines
+from trainmaster.agent.metric_files.event_file import EventFile
 from trainmaster.agent.metric_files.rows import Rows
 from trainmaster.agent.metrics.line_text import plain
 from trainmaster.agent.metrics.output import LINE_MAX
@@ -91,6 +92,11 @@ class Trial:
             found = rows.read(line)
             if found is not None:
                 self.readings.append(Reading(self.lines, *found, "row"))
+
+    def read_events(self, path: str) -> None:
+        """Read a file of TensorBoard's. Raises: OSError, ValueError."""
+        for self.lines, found in enumerate(EventFile(path).news(), 1):
+            self.readings.append(Reading(self.lines, *found, "event"))
 
     def _note_stepless(self, line: int, found: tuple[int | None, dict[str, float]], text: str) -> None:
         if self._parser.rule == "progress bar" and self._bars.keys().isdisjoint(found[1]):

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from trainmaster.agent.files.new_files import pattern_of
+from trainmaster.agent.metric_files.advice import pattern_for
+from trainmaster.agent.metric_files.event_file import is_event_file
 from trainmaster.agent.metric_files.rows import ENDINGS
 from trainmaster.agent.metrics.parse import Parser
 from trainmaster.agent.metrics.patterns import compiled
@@ -31,7 +32,8 @@ _TAKEN = "the names in it are those of the metrics; a job takes it as --metrics-
 def try_file(session: Session, file: str, pattern: str | None, only: bool, everything: bool) -> None:
     """Show what would be read from a log as steps and metrics.
 
-    FILE is what the program printed; `-` reads standard input. Of a .csv or .jsonl file, it shows what --metrics-file reads.
+    FILE is what the program printed; `-` reads standard input. Of a .csv or .jsonl file, or one of
+    TensorBoard's, it shows what --metrics-file reads.
     Nothing is recorded, and no server is needed. Lines that have numbers but gave nothing are listed, too.
 
     \b
@@ -45,7 +47,12 @@ def try_file(session: Session, file: str, pattern: str | None, only: bool, every
     try:
         with ExitStack() as stack:
             opened = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
-            trial.read_rows(opened, file) if file.endswith(ENDINGS) else trial.read(opened)
+            if is_event_file(file):
+                trial.read_events(file)
+            else:
+                trial.read_rows(opened, file) if file.endswith(ENDINGS) else trial.read(opened)
+    except ValueError as error:
+        raise OperationError(f"{file} cannot be read: {error}", "name another file") from error
     except OSError as error:
         raise OperationError(f"{file} cannot be read: {error.strerror}", "name a file, or - for standard input") from error
     if session.out.json:
@@ -56,8 +63,8 @@ def try_file(session: Session, file: str, pattern: str | None, only: bool, every
         return
     for line in _told(session, trial, everything, pattern):
         session.out.note(line)
-    if trial.metrics() and file.endswith(ENDINGS):
-        session.out.note(f"a job takes it as --metrics-file {shlex.quote(pattern_of(file))}")
+    if trial.metrics() and (file.endswith(ENDINGS) or is_event_file(file)):
+        session.out.note(f"a job takes it as --metrics-file {shlex.quote(pattern_for(file))}")
 
 
 def _accepted(pattern: str) -> str:
