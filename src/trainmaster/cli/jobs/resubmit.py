@@ -147,7 +147,7 @@ def reproduce(context: click.Context, /, session: Session, job: str, key: str | 
 
 
 def arrived(client: Client, *jobs: str) -> list[Row]:
-    """The jobs, once their last metric values are there, which a job that told very much sends after its end; or as they are."""
+    """The jobs, once their last metric values are there, which may come seconds after their end; or else as they are."""
     until_s = time.monotonic() + _ARRIVE_S
     while True:
         found = [client.job(job) for job in jobs]
