@@ -16,6 +16,8 @@ from waiting import deadline
 
 from trainmaster.agent.transport.point_file import PointFile
 from trainmaster.cli.inspect.ps import cells
+from trainmaster.cli.jobs.resubmit import arrived
+from trainmaster.client.api import Client
 from trainmaster.lifecycle.effects import FAILURE_GRACE_S, GRACE_S
 from trainmaster.model import events as ev
 from trainmaster.model.commands import AgentReport
@@ -277,7 +279,10 @@ def test_that_the_last_values_are_still_arriving_is_said(api: Api) -> None:
         deadline(lambda: said in api.get("/jobs/train-1")["notes"], "the api to hear of the end")
         told = api.get("/compare", job=["train-1", other], metric="loss")
         assert (f"{said} (train-1)" in told["not_compared"], told["metrics"][0]["winner"]) == (True, None)
-    import_points(api.home, api.services.metrics)
+    threading.Timer(0.2, import_points, (api.home, api.services.metrics)).start()
+    with Client(str(api.http.base_url.copy_with(path="/")), api.http.headers["Authorization"].split()[1]) as client:
+        found = arrived(client, "train-1")  # as `tm reproduce -f` waits
+    assert [job["metrics"]["loss"]["value"] for job in found] == [0.9]
     assert said not in api.get("/jobs/train-1")["notes"]
     assert api.get("/compare", job=["train-1", other], metric="loss")["metrics"][0]["winner"] == 0
 

@@ -159,6 +159,19 @@ def test_a_trackers_metric_that_counts_epochs_is_no_fall_of_the_steps(tmp_path: 
     assert progress.evidence.record()["fell_to"] == 1
 
 
+def test_epochs_that_are_logged_beside_printed_steps_are_no_step_back(tmp_path: Path) -> None:
+    """A program that printed its steps, and wrote the validation of each epoch to a file, was said to have fallen back to step 1."""
+    progress, _ = calls(tmp_path)
+    for epoch in (1, 2):
+        for batch in range(1, 101):
+            progress.printed(0, 100 * (epoch - 1) + batch, {"loss": 1.0})
+        progress.logged(epoch, {"val_acc": 0.5}, True)
+    record = progress.evidence.record()
+    assert (record["steps"], record["fell_to"], record["last_step"], progress.last_step) == ([1, 2, 3], None, 200, 200)
+    progress.printed(0, 1, {"loss": 0.1})
+    assert progress.evidence.record()["fell_to"] == 1
+
+
 @pytest.mark.parametrize(
     ("points", "told"),
     [

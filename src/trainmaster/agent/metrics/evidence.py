@@ -78,6 +78,11 @@ class Evidence:
                 self._fell_to = step
 
     @property
+    def stepped(self) -> bool:
+        """Whether a step of this attempt is known."""
+        return bool(self._steps)
+
+    @property
     def fell(self) -> bool:
         """Whether the steps fell back in this attempt: later values replace those of the same steps."""
         return self._fell_to is not None

@@ -122,7 +122,8 @@ class Progress:
         """
         if counts and not self._calls.sdk_steps:
             further = step > max(0, self.last_step or 0)
-            self.evidence.point(0, step if named and self._calls.leads(values, further) else None, values)
+            leads = named and self._calls.leads(values, further or not self.evidence.stepped)
+            self.evidence.point(0, step if leads else None, values)
             if further:
                 self.written_s = time.time()
                 self._step(step)
@@ -165,8 +166,8 @@ class _Calls:
         self._repeated: dict[str, int] = {}  # metric -> first step with which it came again
 
     def leads(self, values: dict[str, float], further: bool) -> bool:
-        """Whether a step that came with these values is of the count that leads. `further`: it is the highest so far."""
-        if self._lead is None or further:
+        """Whether a step that came with these values is of the count that leads. `further`: it is the highest, or the first."""
+        if further:
             self._lead = next(iter(values))
         return self._lead in values
 

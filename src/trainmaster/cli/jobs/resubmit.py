@@ -1,5 +1,6 @@
 """`tm rerun`, `tm reproduce`, and `--from` of `tm run` and `tm submit`: make a job from another."""
 
+import time
 from typing import Any
 
 import click
@@ -9,10 +10,12 @@ from trainmaster.cli.render import human
 from trainmaster.cli.render.progress import values_of
 from trainmaster.cli.session import JOB, Session, quiet_option, remote
 from trainmaster.client import resubmit
-from trainmaster.client.api import Row
+from trainmaster.client.api import Client, Row
 from trainmaster.client.submission import Explain, Options
 from trainmaster.errors import INTERRUPTED_EXIT, UsageError
-from trainmaster.wire.names import METRICS_MISSING
+from trainmaster.wire.names import METRICS_ARRIVING, METRICS_MISSING
+
+_ARRIVE_S, _LOOK_S = 60.0, 0.5  # so long for the last metric values
 
 _param = click.option("--param", "--set", "params", multiple=True, metavar="K=V", help="Change a parameter of the job.")
 _job = click.argument("job", type=JOB)
@@ -135,12 +138,23 @@ def reproduce(context: click.Context, /, session: Session, job: str, key: str | 
         detached(session, id)
         context.exit(INTERRUPTED_EXIT)
     if not (out.quiet or out.json):
-        both = client.job(first), client.job(id)
+        both = arrived(client, first, id)
         for line in compared(*both):
             out.data(line)
         for told in (f"{job['id']}: {note}" for job in both for note in job["notes"] if note.startswith(METRICS_MISSING)):
             out.note(told)
     context.exit(code)
+
+
+def arrived(client: Client, *jobs: str) -> list[Row]:
+    """The jobs, once their last metric values are there, which may come seconds after their end; or else as they are."""
+    until_s = time.monotonic() + _ARRIVE_S
+    while True:
+        found = [client.job(job) for job in jobs]
+        late = any(note.startswith(METRICS_ARRIVING) for job in found for note in job["notes"])
+        if not late or time.monotonic() > until_s:
+            return found
+        time.sleep(_LOOK_S)
 
 
 def compared(first: Row, second: Row) -> list[str]:
