@@ -61,6 +61,18 @@ def test_another_authority_is_not_trusted(tmp_path: Path) -> None:
     assert "CERTIFICATE_VERIFY_FAILED" in shaken(certificates.context_of(other), trusting(one.authority))
 
 
+def test_the_fingerprint_is_that_of_all_that_is_trusted(tmp_path: Path) -> None:
+    """Somebody between appends their own authority to the one that is proved by its fingerprint."""
+    for n in range(6):  # the end of its text differs with its length
+        for name in (f"a{n}", "b"):
+            (tmp_path / name).mkdir(exist_ok=True)
+        one, other = (certificates.own(Home(tmp_path / name), NAMES) for name in (f"a{n}", "b"))
+        both = one.authority + other.authority
+        for read in (fingerprint, trusting):
+            with pytest.raises(ValueError, match="not one certificate"):
+                read(both)
+
+
 @pytest.mark.parametrize("change", ["names", "old", "cut", "other key"])
 def test_a_certificate_that_does_not_fit_is_made_anew(tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
