@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
@@ -118,6 +119,33 @@ def test_a_renewed_certificate_is_used_by_a_listener_that_runs(tmp_path: Path) -
     context = certificates.context_of(one)
     certificates.load(context, other)
     assert shaken(context, trusting(other.authority)) == ""
+    with pytest.raises(OperationError):
+        certificates.load(context, certificates.Certificate(one.chain, other.key))  # as somebody is replacing them
+    assert shaken(context, trusting(other.authority)) == "", "the last that fits is used until then"
+
+
+@pytest.mark.parametrize("days", [3650, -20_000])
+def test_a_clock_that_was_wrong(tmp_path: Path, days: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> "Wrong":
+            return super().now(tz) + datetime.timedelta(days=days)  # type: ignore[return-value]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "datetime", SimpleNamespace(datetime=Wrong, timedelta=datetime.timedelta, UTC=datetime.UTC))
+        first = certificates.own(Home(tmp_path), NAMES)
+    again = certificates.own(Home(tmp_path), NAMES)
+    assert again.authority == first.authority
+    assert shaken(certificates.context_of(again), trusting(again.authority)) == ""
+
+
+@pytest.mark.parametrize("name", ["a" * 64, "a..b", "fe80::1%eth0", "a_b"])
+def test_names_that_a_certificate_cannot_hold_are_left_out(tmp_path: Path, name: str) -> None:
+    home = Home(tmp_path)
+    made = certificates.own(home, NAMES | {name})
+    before = made.chain.read_bytes()
+    assert certificates.own(home, NAMES | {name}).chain.read_bytes() == before
+    assert shaken(certificates.context_of(made), trusting(made.authority)) == ""
 
 
 @pytest.mark.parametrize(
