@@ -4,22 +4,29 @@ import hashlib
 import io
 import json
 import os
+import socket
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import agent
 from api_server import SECRET, Api, agent_headers, serving
+from launches import launch
 from waiting import deadline
 
+from trainmaster.agent.transport.file_copies import FileCopies
 from trainmaster.blobs.code import object_name, store_tree
+from trainmaster.home import Home
 from trainmaster.model import events as ev
 from trainmaster.model.ids import AgentKey
+from trainmaster.model.job import Action, Outcome, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
 from trainmaster.model.spec import CodeCopy, JobSpec, Origin
+from trainmaster.server.http.body_memory import MemoryBudget
 from trainmaster.server.runtime.credentials import credential
 from trainmaster.server.runtime.unsent_points import is_gone
 
@@ -30,7 +37,7 @@ for step in range(1, 4):
     pathlib.Path("out").mkdir(exist_ok=True)
     pathlib.Path(f"out/{step}.part").write_text(f"{step}")
     os.rename(f"out/{step}.part", f"out/step{step}.ckpt")
-    time.sleep(0.3)
+    time.sleep(0.7)
 print(pathlib.Path("lib/data.txt").read_text())
 """
 FILES = {"train.py": TRAIN, "lib/data.txt": b"from the copy", "lib/same.txt": b"from the copy", "lib/empty.txt": b""}
@@ -76,7 +83,7 @@ def test_a_job_runs_where_nothing_of_the_server_is(api: Api, tmp_path: Path) -> 
     launch = far(api, node, key, code=code, checkpoint_path="out/step{step}.ckpt")
     here = api.home.attempt("far-1", 1, 0)
     with agent(node / "a", [sys.executable, "train.py"], **launch) as it:
-        deadline(lambda: (here / "rank0.log").exists() and "step 2" in (here / "rank0.log").read_text(), "output while it runs")
+        deadline(lambda: (here / "rank0.log").exists() and "step 1" in (here / "rank0.log").read_text(), "output while it runs")
         assert not is_gone(api.home, AgentKey.parse(key)), "that its lock is not here says nothing"
         record = it.ended()
     assert record["ranks"][0]["exit_code"] == 0, (it.words(), it.log())
@@ -149,6 +156,104 @@ def test_what_is_refused(api: Api, tmp_path: Path) -> None:
     os.symlink(tmp_path / "elsewhere", api.home.attempt("far-1", 1, 0) / "rank0.log")
     assert put(api, key, "rank0.log", 0).status_code >= 400
     assert (tmp_path / "elsewhere").read_text() == "safe"
+
+
+def copies(api: Api, directory: Path, node: Path, **files: bytes) -> tuple[FileCopies, Path]:
+    """The copies of a directory with these files (`_` for a dot), and where they arrive."""
+    directory.mkdir()
+    for name, data in files.items():
+        (directory / name.replace("_", ".")).write_bytes(data)
+    key = f"{placed(api)}.1/n0"
+    return FileCopies(launch(directory, command=["true"], **far(api, node, key)), str(directory)), api.home.attempt("far-1", 1, 0)
+
+
+def test_a_long_exit_record_arrives_whole(api: Api, tmp_path: Path) -> None:
+    """It names each artifact and each checkpoint."""
+    record = json.dumps({"kept": ["x" * 100] * 50_000}).encode()
+    copying, here = copies(api, tmp_path / "a", tmp_path / "node", exit_json=record)
+    assert copying.finish(20.0)
+    assert (here / "exit.json").read_bytes() == record
+
+
+@pytest.mark.parametrize("kind", ["name", "record", "pipe", "directory", "link"])
+def test_a_file_that_cannot_be_copied_holds_up_no_other(api: Api, tmp_path: Path, kind: str) -> None:
+    there = tmp_path / "a"
+    copying, here = copies(api, there, tmp_path / "node", exit_json=b"{}", rank0_log=b"hello\n")
+    if kind == "name":
+        (there / f"rank{'0' * 200}.log").touch()
+    elif kind == "record":
+        copying.record = "0" * 64
+        store = Path(copying._launch["environment_store"])
+        store.mkdir(parents=True)
+        (store / f"{copying.record}.json").write_text("{}")
+    elif kind == "pipe":
+        os.mkfifo(there / "rank.log")
+    elif kind == "directory":
+        (there / "rank.log").mkdir()
+    else:
+        (there / "rank.log").symlink_to(there / "none")
+    assert copying.finish(5.0)
+    assert sorted(path.name for path in here.iterdir()) == ["apart", "exit.json", "rank0.log"]
+
+
+def test_a_log_that_is_cut_and_grows_between_two_pieces(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (b"".join(b"%s %d\n" % (word, n) for n in range(200_000)) for word in (b"old", b"new"))
+    copying, here = copies(api, tmp_path / "a", tmp_path / "node", rank0_log=old)
+    sent = []
+    send = copying._send
+
+    def cutting(name: str, at: int, piece: bytes) -> int:
+        sent.append(at)
+        try:
+            return send(name, at, piece)
+        finally:
+            if len(sent) == 1:
+                (tmp_path / "a/rank0.log").write_bytes(new)
+
+    monkeypatch.setattr(copying, "_send", cutting)
+    assert copying.finish(20.0)
+    assert (here / "rank0.log").read_bytes() == new, sent
+
+
+def test_an_agent_of_this_machine_copies_nothing(api: Api) -> None:
+    """Its directory is here: a copy would stand for its own words, and its lock would count no more."""
+    key = f"{placed(api)}.1/n0"
+    here = api.home.attempt("far-1", 1, 0)
+    here.mkdir(parents=True)
+    (here / "lock").touch()
+    assert put(api, key, "exit.json", 0, b"{}").status_code == 400
+    assert [path.name for path in here.iterdir()] == ["lock"]
+
+
+def test_an_attempt_of_which_the_api_was_not_told(api: Api, tmp_path: Path) -> None:
+    """Its agent may come before the datagram does; a 404 would end its copies."""
+    key = f"{placed(api)}.1/n0"
+    assert put(api, key, "rank0.log", 0).status_code == 200
+    api.control.home = Home(tmp_path)  # the datagram gets lost
+    again, share = Verdict(Action.RESTART, State.QUEUED, "again"), NodeShare("node0", "10.0.0.7", 1.0)
+    ended = (ev.NodeEnded(1, 0, Outcome()), ev.AttemptEnded(1, again))
+    api.control.record("far-1", *ended, ev.Placed(2, Allocation((share,))))
+    assert put(api, "far-1.2/n0", "rank0.log", 0).status_code == 200
+
+
+def test_pieces_in_memory_have_the_common_bound(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, piece = f"{placed(api)}.1/n0", b"x" * (1 << 20)
+    monkeypatch.setattr(api.app.state, "body_memory", MemoryBudget(3 << 19, 0.2))
+    with memory_held(api, key):
+        assert put(api, key, "rank0.log", 0, piece).status_code == 503
+    deadline(lambda: not api.app.state.body_memory.held_bytes, "the room of a piece that broke off")
+    assert put(api, key, "rank0.log", 0, piece).status_code == 200
+
+
+@contextmanager
+def memory_held(api: Api, key: str) -> Iterator[None]:
+    """A piece of 1 MiB that does not come to its end."""
+    url = api.http.base_url
+    lines = [f"{name}: {value}" for name, value in {**agent_headers(key), "Host": "x", "Content-Length": str(1 << 20)}.items()]
+    with socket.create_connection((url.host, url.port)) as connection:
+        connection.sendall("\r\n".join(["PUT /agent/file?name=rank1.log&at=0 HTTP/1.1", *lines, "", "x"]).encode())
+        deadline(lambda: api.app.state.body_memory.held_bytes, "the first piece")
+        yield
 
 
 def test_the_code_comes_in_one_archive_and_to_its_own_job_alone(api: Api) -> None:

@@ -16,21 +16,26 @@ import zlib
 from urllib.parse import quote, urlsplit
 
 from trainmaster.agent.transport.sync import connect, decoded, error_of
-from trainmaster.wire.names import EXIT, is_copied
+from trainmaster.wire.names import COPY_WHOLE_BYTES, EXIT, is_copied
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Set, Tuple
 
     from trainmaster.wire.launch import Launch
 
 _EVERY_S = 1.0
 _AGAIN_MAX_S = 10.0  # between two tries of an unreachable server
 _TIMEOUT_S = 30.0
-_PIECE_BYTES, _WHOLE_BYTES = 1 << 20, 4 << 20  # of a log; a record is sent whole
+_PIECE_BYTES = 1 << 20  # of a log; a record is sent whole
 _MARK_BYTES = 256  # before the offset, by which a log is known that was cut and has grown again
 _PATH = "/agent/file"
 _DROPPED = (404, 410)  # the server wants nothing more of this attempt
+_REFUSED = (400, 413)  # nor of this file
+
+
+class _FileRefused(Exception):
+    """The server does not take this file."""
 
 
 class FileCopies:
@@ -39,6 +44,7 @@ class FileCopies:
     def __init__(self, launch: Launch, directory: str) -> None:
         self._launch, self._directory = launch, directory
         self._sent: Dict[str, Tuple[int, int]] = {}  # name -> (offset, checksum of the bytes before it)
+        self._left_out: Set[str] = set()
         self._connection: Optional[http.client.HTTPConnection] = None
         self._turns = threading.Lock()
         self._closing = threading.Event()
@@ -69,7 +75,7 @@ class FileCopies:
         with self._turns:
             try:
                 for name, path in self._files(ends):
-                    self._send_new(name, path)
+                    self._send_unless_refused(name, path)
                 self._failing = False
                 return True
             except (OSError, http.client.HTTPException, ValueError) as error:
@@ -88,26 +94,41 @@ class FileCopies:
             found.insert(0, (record, os.path.join(self._launch["environment_store"], record)))
         return found
 
+    def _send_unless_refused(self, name: str, path: str) -> None:
+        """Send what is new of a file. One that the server refuses is left out from then on; the others go on."""
+        if name not in self._left_out:
+            try:
+                self._send_new(name, path)
+            except _FileRefused as refusal:
+                self._left_out.add(name)
+                sys.stderr.write(f"{name!a} is not copied to the server: {refusal}\n")
+
     def _send_new(self, name: str, path: str) -> None:
-        """Raises: OSError, http.client.HTTPException, ValueError."""
+        """Raises: OSError, http.client.HTTPException, ValueError, _FileRefused."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return  # the program has put something else in its place
-            offset, mark = self._sent.get(name, (0, 0))
-            if offset and (os.fstat(descriptor).st_size < offset or _mark(descriptor, offset) != mark):
-                offset = 0  # it was cut
             size = os.fstat(descriptor).st_size
-            while (name not in self._sent or offset < size) and not self._unwanted:
-                most = _PIECE_BYTES if ".log" in name else _WHOLE_BYTES
-                piece = os.pread(descriptor, min(most, size - offset), offset)
-                offset = self._send(name, offset, piece)
-                self._sent[name] = offset, _mark(descriptor, offset)
-                if not piece:
-                    break
+            most = _PIECE_BYTES if ".log" in name else COPY_WHOLE_BYTES + 1
+            while not self._unwanted:
+                at, mark = self._sent.get(name, (0, 0))
+                known = min(_MARK_BYTES, at)
+                data = os.pread(descriptor, known + most, at - known)
+                if zlib.crc32(data[:known]) != mark:
+                    del self._sent[name]  # it was cut: all of it again
+                    continue
+                if name in self._sent and (at >= size or len(data) == known):
+                    return
+                if len(data) - known > COPY_WHOLE_BYTES:
+                    raise _FileRefused("it is too long")
+                offset = self._send(name, at, data[known:])
+                if offset != at + len(data) - known:  # the copy is shorter than it was
+                    data = os.pread(descriptor, min(_MARK_BYTES, offset), max(0, offset - _MARK_BYTES))
+                self._sent[name] = offset, zlib.crc32(data[-_MARK_BYTES:])
         finally:
             os.close(descriptor)
 
@@ -126,6 +147,8 @@ class FileCopies:
         if error and response.status in _DROPPED:
             self._unwanted = True
             return at + len(piece)
+        if error and response.status in _REFUSED:
+            raise _FileRefused(str(error.get("message")))
         raise http.client.HTTPException(f"answered {response.status} {error.get('message', '')}".strip())
 
     def _drop(self) -> None:
@@ -133,6 +156,3 @@ class FileCopies:
             self._connection.close()
             self._connection = None
 
-
-def _mark(descriptor: int, offset: int) -> int:
-    return zlib.crc32(os.pread(descriptor, min(_MARK_BYTES, offset), max(0, offset - _MARK_BYTES)))

@@ -7,6 +7,7 @@ here, and a piece that comes twice is harmless.
 import hashlib
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 from starlette.requests import Request
@@ -17,8 +18,7 @@ from trainmaster.model.ids import AgentKey
 from trainmaster.model.storage_kinds import StorageKind
 from trainmaster.server.http import bodies
 from trainmaster.server.runtime import limits, runtime
-from trainmaster.server.runtime.workers import STORES
-from trainmaster.wire.names import APART, EXIT, is_copied
+from trainmaster.wire.names import APART, EXIT, LOCK, is_copied
 
 _NAME_MAX = 200
 _RECORD = re.compile(r"([0-9a-f]{64})\.json\Z")  # of an environment
@@ -31,19 +31,17 @@ async def put(request: Request) -> bodies.Json:
     name, at = request.query_params.get("name", ""), request.query_params.get("at", "")
     if not at.isdecimal() or len(at) > len(str(limits.COPY_MAX_BYTES)):
         raise UsageError(f"at must be an offset, not {at[:80]!r}")
-    job = await api.recorded.job(key.job)
+    job = await api.recorded.job_of(key)
     if job is None or job.attempt is None or key.attempt > job.attempt.number:
         raise NotFoundError(f"there is no {key}")
     if StorageKind.LOGS in job.removed:
         raise StaleAttemptError(f"the logs of {key.job} were removed: nothing of them is stored any more")
-    piece = b"".join(await bodies.read(request, "the piece"))
-    size = await STORES.run(_store, api.services.home, key, name, (int(at), piece))
+    size = await bodies.whole(request, "the piece", partial(_store, api.services.home, key, name, int(at)))
     return bodies.Json({"size": size})
 
 
-def _store(home: Home, key: AgentKey, name: str, content: tuple[int, bytes]) -> int:
+def _store(home: Home, key: AgentKey, name: str, at: int, piece: bytes) -> int:
     """Returns the size of the file now. Raises: UsageError, TooLargeError, DiskFullError, OSError."""
-    at, piece = content
     if at + len(piece) > limits.COPY_MAX_BYTES:
         raise TooLargeError(f"{name[:200]} is longer than {limits.in_words(limits.COPY_MAX_BYTES)}")
     record = _RECORD.match(name)
@@ -51,7 +49,11 @@ def _store(home: Home, key: AgentKey, name: str, content: tuple[int, bytes]) -> 
         return _keep_record(home, record[1], at, piece)
     if len(name) > _NAME_MAX or not is_copied(name):
         raise UsageError(f"{name[:200]!r} is no file that an agent copies")
+    if name == EXIT and at:
+        raise UsageError(f"{name} comes whole, or not at all: it says that the agent has ended")
     directory = home.attempt(key.job, key.attempt, key.node_index)
+    if (directory / LOCK).exists():  # copies would stand for what it writes itself, and hide whether it lives
+        raise UsageError(f"{key} has its directory here, and copies nothing")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     (directory / APART).touch(mode=0o600)
     try:
@@ -62,9 +64,8 @@ def _store(home: Home, key: AgentKey, name: str, content: tuple[int, bytes]) -> 
 
 def _write(path: Path, at: int, piece: bytes) -> int:
     """Replace what the file has from `at` on. A file that is shorter is left as it is. Raises: OSError."""
-    if path.name == EXIT:  # whole, or not at all: it says that the agent has ended
-        if at == 0:
-            write_atomic(path, piece)
+    if path.name == EXIT:
+        write_atomic(path, piece)
         return len(piece)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -54,9 +55,13 @@ def encode(content: Any) -> bytes:
         return json.dumps(rest.worded(content), ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
-async def read(request: Request, what: str) -> list[bytes]:
-    """The parts of a body that fits in memory. Raises: TooLargeError, UsageError (the body broke off or stalled)."""
-    return [part async for part in _parts(request, what)]
+async def whole(request: Request, what: str, use: Callable[[bytes], T]) -> T:
+    """What `use` makes of the body, on a thread of the pool for the stores.
+
+    Raises: TooLargeError, UsageError (it broke off or stalled), BusyError (too many bodies in memory), and errors of `use`.
+    """
+    async with _memory(request):
+        return await STORES.run(use, b"".join([part async for part in _parts(request, what)]))
 
 
 async def spool(request: Request, what: str, directory: Path) -> BinaryIO:
@@ -178,11 +183,17 @@ async def decoded(request: Request, what: str, decode: Callable[[list[bytes]], T
 
     Raises: TooLargeError (bytes or values), UsageError, BusyError (too many bodies in memory), and errors of `decode`.
     """
+    async with _memory(request):
+        return await _decode(request, what, decode)
+
+
+def _memory(request: Request) -> AbstractAsyncContextManager[None]:
+    """Hold the memory that the body takes, unless it is small."""
     limit_bytes = limits.of(request.scope)
     held_bytes = _declared(request) or (limit_bytes if "transfer-encoding" in request.headers else 0)
     held_bytes = min(held_bytes, limit_bytes) if held_bytes > _AT_ONCE_BYTES else 0
-    async with request.app.state.body_memory.hold(held_bytes):
-        return await _decode(request, what, decode)
+    held: AbstractAsyncContextManager[None] = request.app.state.body_memory.hold(held_bytes)
+    return held
 
 
 async def _decode(request: Request, what: str, decode: Callable[[list[bytes]], T]) -> T:

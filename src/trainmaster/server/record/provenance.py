@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
@@ -118,13 +119,11 @@ def check_diff(services: Services, name: str | None) -> None:
 )
 async def store_diff(request: Request, sha256: Annotated[str, Path(max_length=64)]) -> bodies.Json:
     """The patch from a commit to the work directory, named by the SHA-256 of its bytes."""
-    pieces = await bodies.read(request, "the patch")
-    size = await STORES.run(_store_diff, runtime.of(request).services, sha256, pieces)
+    size = await bodies.whole(request, "the patch", partial(_store_diff, runtime.of(request).services, sha256))
     return bodies.Json({"digest": sha256, "bytes": size})
 
 
-def _store_diff(services: Services, sha256: str, pieces: list[bytes]) -> int:
-    data = b"".join(pieces)
+def _store_diff(services: Services, sha256: str, data: bytes) -> int:
     if hashlib.sha256(data).hexdigest() != sha256:
         raise UsageError("the patch's SHA-256 differs from its name", "name it by the digest of its bytes")
     services.blobs.put(diff_blob(sha256), data)
