@@ -35,6 +35,7 @@ from trainmaster.model.spec import CodeCopy, JobSpec, Origin
 from trainmaster.server.runtime import limits
 from trainmaster.server.runtime.credentials import credential
 from trainmaster.server.runtime.unsent_points import is_gone
+from trainmaster.wire.names import COPY_WHOLE_BYTES
 
 TRAIN = b"""
 import os, pathlib, time
@@ -144,8 +145,8 @@ def test_one_file_that_is_not_wanted_keeps_no_other(api: Api, tmp_path: Path) ->
     """Seen: the agent sent for ever, or gave up all others, the record of its end included."""
     long = f"rank{'0' * 200}.log"
     made = copies(api, tmp_path / "a", {"rank0.log": b"hello\n", long: b"x", "exit.json": b"{}"})
-    made.record = hashlib.sha256(big := b"x" * (5 << 20)).hexdigest()
-    write(tmp_path / "a/environments" / f"{made.record}.json", big)
+    made.record = 64 * "0"
+    os.truncate(write(tmp_path / "a/environments" / f"{made.record}.json", ""), COPY_WHOLE_BYTES + 1)
     os.symlink("/etc/hostname", tmp_path / "a/rank1.log")
     os.mkfifo(tmp_path / "a/rank2.log")
     assert made.finish(10.0)
@@ -153,7 +154,8 @@ def test_one_file_that_is_not_wanted_keeps_no_other(api: Api, tmp_path: Path) ->
 
 
 def test_a_record_of_an_end_that_is_too_long_ends_the_copies(api: Api, tmp_path: Path) -> None:
-    made = copies(api, tmp_path / "a", {"rank0.log": b"hello\n", "exit.json": b" " * (5 << 20)})
+    made = copies(api, tmp_path / "a", {"rank0.log": b"hello\n", "exit.json": b""})
+    os.truncate(tmp_path / "a/exit.json", COPY_WHOLE_BYTES + 1)
     assert made.finish(10.0)
     assert not (api.home.attempt("far-1", 1, 0) / "exit.json").exists()
 

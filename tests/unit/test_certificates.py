@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
@@ -61,6 +62,18 @@ def test_another_authority_is_not_trusted(tmp_path: Path) -> None:
     assert "CERTIFICATE_VERIFY_FAILED" in shaken(certificates.context_of(other), trusting(one.authority))
 
 
+def test_the_fingerprint_is_that_of_all_that_is_trusted(tmp_path: Path) -> None:
+    """Somebody between appends their own authority to the one that is proved by its fingerprint."""
+    for n in range(6):  # the end of its text differs with its length
+        for name in (f"a{n}", "b"):
+            (tmp_path / name).mkdir(exist_ok=True)
+        one, other = (certificates.own(Home(tmp_path / name), NAMES) for name in (f"a{n}", "b"))
+        both = one.authority + other.authority
+        for read in (fingerprint, trusting):
+            with pytest.raises(ValueError, match="not one certificate"):
+                read(both)
+
+
 @pytest.mark.parametrize("change", ["names", "old", "cut", "other key"])
 def test_a_certificate_that_does_not_fit_is_made_anew(tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
@@ -106,6 +119,33 @@ def test_a_renewed_certificate_is_used_by_a_listener_that_runs(tmp_path: Path) -
     context = certificates.context_of(one)
     certificates.load(context, other)
     assert shaken(context, trusting(other.authority)) == ""
+    with pytest.raises(OperationError):
+        certificates.load(context, certificates.Certificate(one.chain, other.key))  # as somebody is replacing them
+    assert shaken(context, trusting(other.authority)) == "", "the last that fits is used until then"
+
+
+@pytest.mark.parametrize("days", [3650, -20_000])
+def test_a_clock_that_was_wrong(tmp_path: Path, days: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> "Wrong":
+            return super().now(tz) + datetime.timedelta(days=days)  # type: ignore[return-value]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "datetime", SimpleNamespace(datetime=Wrong, timedelta=datetime.timedelta, UTC=datetime.UTC))
+        first = certificates.own(Home(tmp_path), NAMES)
+    again = certificates.own(Home(tmp_path), NAMES)
+    assert again.authority == first.authority
+    assert shaken(certificates.context_of(again), trusting(again.authority)) == ""
+
+
+@pytest.mark.parametrize("name", ["a" * 64, "a..b", "fe80::1%eth0", "a_b"])
+def test_names_that_a_certificate_cannot_hold_are_left_out(tmp_path: Path, name: str) -> None:
+    home = Home(tmp_path)
+    made = certificates.own(home, NAMES | {name})
+    before = made.chain.read_bytes()
+    assert certificates.own(home, NAMES | {name}).chain.read_bytes() == before
+    assert shaken(certificates.context_of(made), trusting(made.authority)) == ""
 
 
 @pytest.mark.parametrize(

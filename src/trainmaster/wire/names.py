@@ -35,6 +35,7 @@ def restored_mark(home: str) -> str:
     return epoch[:_EPOCH_MARK] if epoch.startswith(RESTORED_EPOCH) else ""
 
 
+COPY_WHOLE_BYTES = 64 * 1024 * 1024  # of a file that an agent copies in one piece: its records, which name each artifact
 APART = "apart"  # marks a directory at the server that holds copies: nothing in it says whether the agent lives
 TIMES_RECORD = struct.Struct("<Qd")  # of `times_path`
 TIMES_RECORDS_MAX = 65_536  # 1 MiB for each log

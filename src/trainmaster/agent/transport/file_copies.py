@@ -15,7 +15,7 @@ import time
 from urllib.parse import quote, urlsplit
 
 from trainmaster.agent.transport.sync import connect, decoded, error_of
-from trainmaster.wire.names import EXIT, is_copied
+from trainmaster.wire.names import COPY_WHOLE_BYTES, EXIT, is_copied
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _EVERY_S = 1.0
 _AGAIN_MAX_S = 10.0  # between two tries of an unreachable server
 _TIMEOUT_S = 30.0
-_PIECE_BYTES, _WHOLE_BYTES = 1 << 20, 4 << 20  # of a log; a record is sent whole
+_PIECE_BYTES = 1 << 20  # of a log; a record is sent whole
 _END_BYTES = 256  # before the offset, by which a log is known that was cut and has grown again
 _PATH = "/agent/file"
 _UNWANTED = 410  # nothing more of this attempt
@@ -95,15 +95,15 @@ class FileCopies:
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 return None  # the program has put something else in its place
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return None
         try:
             offset, end = self._sent.get(name, (0, b""))
             size, is_log = os.fstat(descriptor).st_size, ".log" in name
-            if not is_log and size > _WHOLE_BYTES:
+            if not is_log and size > COPY_WHOLE_BYTES:
                 return self._pass_over(name, f"it has {size} bytes")
             while not self._unwanted:
-                most = _PIECE_BYTES if is_log else _WHOLE_BYTES
+                most = _PIECE_BYTES if is_log else COPY_WHOLE_BYTES
                 data = os.pread(descriptor, len(end) + min(most, max(0, size - offset)), offset - len(end))
                 if not data.startswith(end):  # it was cut
                     offset, end, size = 0, b"", os.fstat(descriptor).st_size

@@ -31,10 +31,7 @@ async def sync(request: Request) -> bodies.Json:
     """Handle one sync (`wire.messages.SyncRequest`). Reports are durable before the response is sent."""
     api = runtime.of(request)
     key, content, body = await bodies.decoded(request, "the sync", lambda parts: _parsed(request, parts))
-    job = await api.recorded.job(key.job)
-    if job is not None and job.attempt is not None and key.attempt > job.attempt.number:
-        api.recorded.forget(key.job)
-        job = await api.recorded.job(key.job)
+    job = await api.recorded.job_of(key)
     is_over = job is not None and over(job, key)
     is_silent = is_over and await _is_silent(api, job, key)
     storing = asyncio.ensure_future(_store_samples(api, content, is_silent))

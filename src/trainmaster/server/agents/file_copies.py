@@ -31,10 +31,7 @@ async def put(request: Request) -> bodies.Json:
     name, at = request.query_params.get("name", ""), request.query_params.get("at", "")
     if not at.isdecimal() or len(at) > len(str(limits.COPY_MAX_BYTES)):
         raise UsageError(f"at must be an offset, not {at[:80]!r}")
-    job = await api.recorded.job(key.job)
-    if job is not None and (job.attempt is None or key.attempt > job.attempt.number):
-        api.recorded.forget(key.job)
-        job = await api.recorded.job(key.job)
+    job = await api.recorded.job_of(key)
     if job is None or job.attempt is None or key.attempt > job.attempt.number:
         raise NotFoundError(f"there is no {key}")
     if StorageKind.LOGS in job.removed:

@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +24,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from trainmaster.errors import OperationError
 from trainmaster.home import Home, write_atomic
 
-_AUTHORITY_DAYS = 20 * 365
+_ALWAYS = (datetime.datetime(2000, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59))  # RFC 5280: it has no end
 _DAYS, _RENEW_DAYS = 397, 30
-_EARLIER = datetime.timedelta(hours=1)  # clocks differ
+_EARLIER = datetime.timedelta(days=1)  # clocks differ
 _COMMON_NAME_MAX = 64  # characters, by X.509
 
 
@@ -71,7 +72,8 @@ def context_of(certificate: Certificate) -> ssl.SSLContext:
 def load(context: ssl.SSLContext, certificate: Certificate) -> None:
     """Use these files from the next connection on. Raises: OperationError."""
     try:
-        context.load_cert_chain(certificate.chain, certificate.key, password="")
+        for one in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):  # what does not fit leaves a context without a key
+            one.load_cert_chain(certificate.chain, certificate.key, password="")
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         message = f"{certificate.chain} and {certificate.key} cannot be used as a certificate and its key: {error}"
         raise OperationError(message, "both must be PEM, the key without a password and of this certificate") from error
@@ -99,7 +101,7 @@ def _authority(home: Home) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey
 def _new_authority() -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"Trainmaster of {socket.gethostname()}")
-    builder = _begun(name, key, _AUTHORITY_DAYS).issuer_name(name)
+    builder = _begun(name, key, _ALWAYS).issuer_name(name)  # also if the clock is wrong now: it is never replaced
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs=True), critical=True)
     return builder.sign(key, hashes.SHA256()), key
@@ -109,9 +111,10 @@ def _signed(
     authority: x509.Certificate, authority_key: ec.EllipticCurvePrivateKey, names: AbstractSet[str]
 ) -> tuple[bytes, bytes]:
     """A new certificate for these names, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = _begun(_name("Trainmaster"), key, _DAYS).issuer_name(authority.subject)
-    builder = builder.add_extension(x509.SubjectAlternativeName([_general(one) for one in sorted(names)]), critical=False)
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    during = (now - _EARLIER, now + datetime.timedelta(days=_DAYS))
+    builder = _begun(_name("Trainmaster"), key, during).issuer_name(authority.subject)
+    builder = builder.add_extension(x509.SubjectAlternativeName(_general(names)), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     builder = builder.add_extension(
@@ -121,11 +124,12 @@ def _signed(
     return made.public_bytes(serialization.Encoding.PEM), _private(key)
 
 
-def _begun(subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+def _begun(
+    subject: x509.Name, key: ec.EllipticCurvePrivateKey, during: tuple[datetime.datetime, datetime.datetime]
+) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder().subject_name(subject).public_key(key.public_key())
     builder = builder.serial_number(x509.random_serial_number())
-    builder = builder.not_valid_before(now - _EARLIER).not_valid_after(now + datetime.timedelta(days=days))
+    builder = builder.not_valid_before(during[0]).not_valid_after(during[1])
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
 
 
@@ -145,20 +149,25 @@ def _is_good(chain: Path, key: Path, authority: x509.Certificate, names: Abstrac
         said = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (FileNotFoundError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         return False
-    left = found.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
-    is_named = {_general(one) for one in names} <= set(said)
-    return is_named and left > datetime.timedelta(days=_RENEW_DAYS) and loaded.public_key() == found.public_key()
+    now = datetime.datetime.now(datetime.UTC)
+    is_valid = found.not_valid_before_utc <= now < found.not_valid_after_utc - datetime.timedelta(days=_RENEW_DAYS)
+    return is_valid and set(_general(names)) <= set(said) and loaded.public_key() == found.public_key()
 
 
 def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:_COMMON_NAME_MAX])])
 
 
-def _general(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name.encode("idna").decode())
+def _general(names: AbstractSet[str]) -> list[x509.GeneralName]:
+    """The names as a certificate has them, without those that it cannot hold: nobody compares them (`wire.tls`)."""
+    found: list[x509.GeneralName] = []
+    for name in sorted(names):
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(name.partition("%")[0])))
+        except ValueError:
+            with suppress(UnicodeError):  # a part of over 63 characters, which Linux allows
+                found.append(x509.DNSName(name.encode("idna").decode()))
+    return found
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
 from trainmaster.server.process import certificates
+from trainmaster.server.process.handshakes import Handshakes
 from trainmaster.server.process.sockets import bind
 
 PORT = 8470  # unless the address names another
-_HANDSHAKE_S = 10.0  # a client that is silent for longer is dropped
 _RENEW_S = 3600.0
 _ANY = {"0.0.0.0", "::"}
 
@@ -29,12 +29,11 @@ class PublicListener(NamedTuple):
     authority: str
     certificate: Callable[[], certificates.Certificate] | None  # the files now, renewed if they are ours
 
-    async def serve(self, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Server:
+    async def serve(self, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Server | Handshakes:
         """Accept connections."""
-        loop = asyncio.get_running_loop()
         if self.context is None:
-            return await loop.create_server(protocol, sock=self.socket)
-        return await loop.create_server(protocol, sock=self.socket, ssl=self.context, ssl_handshake_timeout=_HANDSHAKE_S)
+            return await asyncio.get_running_loop().create_server(protocol, sock=self.socket)
+        return Handshakes(self.socket, protocol, self.context)
 
     async def renew(self) -> float | None:
         """Use the certificate as it is now. Returns when to look again, in seconds; None: never."""

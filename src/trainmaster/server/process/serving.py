@@ -97,7 +97,7 @@ class ApiServer(uvicorn.Server):
             return
         kind = cast(Callable[..., asyncio.Protocol], self.config.http_protocol_class)
         made = partial(kind, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
-        self.servers.append(await self._public.serve(made))
+        self.servers.append(cast(asyncio.Server, await self._public.serve(made)))
         self._renewing = asyncio.create_task(supervised("renewing the certificate", self._public.renew))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

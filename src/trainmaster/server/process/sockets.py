@@ -76,7 +76,7 @@ def bind(host: str, port: int, option: str = "--port") -> socket.socket:
     hint = f"choose another with {option}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except (socket.gaierror, OverflowError) as error:
+    except (socket.gaierror, OverflowError, UnicodeError) as error:
         raise OperationError(f"there is no address {host}:{port}: {error}", hint) from error
     listener = socket.socket(family, kind, protocol)  # asyncio sets TCP_NODELAY only if the protocol is given
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

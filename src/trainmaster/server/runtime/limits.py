@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from starlette.types import Scope
 
 from trainmaster.wire import rest
+from trainmaster.wire.names import COPY_WHOLE_BYTES
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -29,7 +30,7 @@ _BY_ROUTE: Mapping[tuple[str, str], int] = {
     ("POST", "/agent/sync"): 8 * MIB,
     ("POST", "/agent/store"): 64 * MIB,  # a manifest of very many files
     ("POST", "/agent/exec/output"): 2 * MIB,
-    ("PUT", "/agent/file"): 4 * MIB,
+    ("PUT", "/agent/file"): COPY_WHOLE_BYTES,
 }
 
 COPY_MAX_BYTES = 4 * 1024 * MIB  # of one file that an agent copies; agents cut their logs far below

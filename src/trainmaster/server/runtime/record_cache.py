@@ -4,6 +4,7 @@ import asyncio
 import time
 
 from trainmaster.model.cluster import Cluster
+from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Job
 from trainmaster.model.nodes import Node
 from trainmaster.server.runtime.ended_jobs import Ended, EndedJobs
@@ -52,6 +53,14 @@ class RecordCache:
             self._jobs[job_id] = now_s, look
             look.add_done_callback(lambda over: self._keep(job_id, over))
         return await asyncio.shield(look)  # a caller that disconnects does not cancel the shared lookup
+
+    async def job_of(self, key: AgentKey) -> Job | None:
+        """The job of an agent, looked up again if its attempt is newer than the one that is kept: agents do not wait for us."""
+        job = await self.job(key.job)
+        if job is not None and job.attempt is not None and key.attempt > job.attempt.number:
+            self.forget(key.job)
+            job = await self.job(key.job)
+        return job
 
     def _keep(self, job_id: str, look: "asyncio.Future[Job | None]") -> None:
         """Keep a lookup in the cache only if it found a job."""
