@@ -93,6 +93,8 @@ def test_checkpoints_stream_through_the_server_and_back_and_older_ones_are_given
         assert tm.json(*asked, "--grace", "0s", "--dry-run")["given_up"] == 1
         assert whole(far, job) == [3, 4]
         said = tm(*asked, "--grace", "0s")
+        assert (said.code, "this would remove 1 older checkpoint of ended jobs, 9.44 MB" in said.err) == (2, True), said
+        said = tm(*asked, "--grace", "0s", "--yes")
         assert (said.code, "removed 1 older checkpoint, 9.44 MB" in said.err) == (0, True), said
         deadline(lambda: whole(far, job) == [4], "the older checkpoint to go", 60.0, 0.2)
         assert [one["step"] for one in tm.show(job)["checkpoints"]] == [4]
@@ -103,6 +105,6 @@ def test_checkpoints_stream_through_the_server_and_back_and_older_ones_are_given
         strange.write_bytes(b"12345")
         assert "5 B are of jobs that are not on record, or perhaps stored after the backup" in tm("storage").err
         assert (tm.json("storage", "gc", "--grace", "0s")["by_kind"].get("checkpoints", 0), strange.exists()) == (0, True)
-        assert tm.json("storage", "gc", "--grace", "0s", "--unknown-jobs")["by_kind"]["checkpoints"] == 5
+        assert tm.json("storage", "gc", "--grace", "0s", "--unknown-jobs", "--yes")["by_kind"]["checkpoints"] == 5
         assert not strange.exists()
         assert whole(far, job) == [4]

@@ -77,7 +77,7 @@ def test_a_damaged_checkpoint_is_on_record_and_never_used_again(tm: Tm) -> None:
     shown = deadline(lambda: found if not (found := tm.json("show", job))["checkpoints"][1]["good"] else None, "the record")
     assert [one["good"] for one in shown["checkpoints"]] == [True, False]
     assert any("damaged" in one["text"] and "step 2" in one["text"] for one in shown["troubles"])
-    assert "removed 1 older checkpoint" in tm("storage", "gc", "--older-checkpoints", "--grace", "0s").err
+    assert "removed 1 older checkpoint" in tm("storage", "gc", "--older-checkpoints", "--yes", "--grace", "0s").err
     left = deadline(lambda: found if len(found := tm.json("show", job)["checkpoints"]) == 1 else None, "the removal")
     assert [one["id"] for one in left] == [first["id"]]
 
@@ -90,7 +90,7 @@ def test_older_checkpoints_stay_while_the_last_good_one_is_not_whole_in_the_stor
     (stored,) = (tm.home.blobs / "checkpoints" / job / newest["id"]).rglob("ck-2.json")
     data = stored.read_bytes()
     stored.unlink()
-    collected = tm("storage", "gc", "--older-checkpoints", "--grace", "0s")
+    collected = tm("storage", "gc", "--older-checkpoints", "--yes", "--grace", "0s")
     assert "removed 0 older checkpoints" in collected.err
     assert "all checkpoints of 1 job stay: the last good one is not whole in the store" in collected.err
     assert [one["id"] for one in tm.json("show", job)["checkpoints"]] == [first["id"], newest["id"]]
@@ -98,4 +98,4 @@ def test_older_checkpoints_stay_while_the_last_good_one_is_not_whole_in_the_stor
     told = "checkpoints that the last tm storage verify found damaged or missing in the store, if not stored again since: step 2"
     assert told in tm.json("show", job)["notes"], "it was listed as kept"
     stored.write_bytes(data)
-    assert "removed 1 older checkpoint" in tm("storage", "gc", "--older-checkpoints", "--grace", "0s").err
+    assert "removed 1 older checkpoint" in tm("storage", "gc", "--older-checkpoints", "--yes", "--grace", "0s").err

@@ -1,5 +1,6 @@
 """`tm storage`: shows the usage of the store and the server's home, and collects garbage."""
 
+import sys
 import time
 
 import click
@@ -8,7 +9,7 @@ from trainmaster.cli.render import human, times
 from trainmaster.cli.render.output import Output
 from trainmaster.cli.session import Session, remote
 from trainmaster.client.api import Row
-from trainmaster.errors import OperationError
+from trainmaster.errors import OperationError, UsageError
 
 _HEADERS = ("PROJECT", "KIND", "BLOBS", "SIZE", "ORPHANED", "OLDER CHECKPOINTS")
 _SIZES = ("bytes", "orphaned_bytes", "spare_bytes")
@@ -73,20 +74,19 @@ def _parts(sizes: Row) -> str:
 @click.option("--grace", default="24h", metavar="TIME", help="Keep what is younger: 90m, 24h (default), 7d.")
 @click.option("--older-checkpoints", is_flag=True, help="Also remove all but the last good checkpoint of ended jobs.")
 @click.option("--unknown-jobs", is_flag=True, help=f"Also remove blobs {_NOT_KNOWN}.")
+@click.option("--yes", is_flag=True, help="Do not ask before more than unreferenced bytes is removed.")
 @remote
-def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unknown_jobs: bool) -> None:
+def gc(session: Session, dry_run: bool, grace: str, yes: bool, **also: bool) -> None:
     """Remove stored bytes that nothing refers to. Keeps what a job, a pending submit or a fork needs.
 
     A job's last good checkpoint stays, and so does one that another job started from. Where the last good one is not whole in
     the store, all stay.
     """
     grace_s, out = times.seconds(grace, "--grace", "write 90m, 24h or 7d"), session.out
-    done = session.client().disk.collect(
-        grace_s,
-        dry_run,
-        older_checkpoints=older_checkpoints,
-        unknown_jobs=unknown_jobs,
-    )
+    disk, older_checkpoints = session.client().disk, also["older_checkpoints"]
+    if any(also.values()) and not (dry_run or yes):
+        _agree(session, disk.collect(grace_s, True, **also), also["unknown_jobs"])
+    done = disk.collect(grace_s, dry_run, **also)
     if out.json:
         out.value(done)
         return
@@ -106,6 +106,25 @@ def gc(session: Session, dry_run: bool, grace: str, older_checkpoints: bool, unk
         lists = human.plural(done["unread_trees"], "list")
         why = f"{lists} of the files of a code copy cannot be read"
         out.note(f"all code is kept: {why}; tm storage verify names what is damaged")
+
+
+def _agree(session: Session, found: Row, unknown: bool) -> None:
+    """Ask before checkpoints, or blobs of unknown jobs, are removed. `found`: what would be.
+
+    Raises: UsageError where nobody can be asked, click.Abort.
+    """
+    parts = []
+    if found["given_up"]:
+        older = human.plural(found["given_up"], "older checkpoint")
+        parts.append(f"{older} of ended jobs, {human.size(found['given_up_bytes'])}")
+    if unknown and found["blobs"]:
+        parts.append(f"{human.plural(found['blobs'], 'blob')}, {human.size(found['bytes'])}, also {_NOT_KNOWN}")
+    if not parts:
+        return
+    what = "; and ".join(parts)
+    if session.out.json or not sys.stdin.isatty():
+        raise UsageError(f"this would remove {what}", "confirm: --yes   or look first: --dry-run")
+    click.confirm(f"remove {what}?", abort=True, err=True)
 
 
 @storage.command(short_help="Read everything and compare it with its digest.")
