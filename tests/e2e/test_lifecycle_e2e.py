@@ -56,7 +56,7 @@ def test_a_crash_without_progress_is_not_tried_again(tm: Tm) -> None:
     assert attempts(job, "state", "cause", "exit_code", "signal", "last_lines") == [
         ("failed", "crash", None, signal.SIGSEGV, ["about to crash"])
     ]
-    standstill = "no progress was seen: its output names no step, and no checkpoint of it is stored"
+    standstill = "no progress was seen: no step was read of its output, and no checkpoint of it is stored"
     assert job["failure"]["message"] == f"rank 0 crashed with SIGSEGV; not restarted: {standstill}"
 
 

@@ -54,7 +54,7 @@ def judged(job: Job) -> tuple[Action, State, Cause | None, RestartBudget]:
     return verdict.action, verdict.state, verdict.failure.cause if verdict.failure else None, verdict.ledger
 
 
-UNSEEN = "no progress was seen: its output names no step, and no checkpoint of it is stored"
+UNSEEN = "no progress was seen: no step was read of its output, and no checkpoint of it is stored"
 FINISHED = (Action.FINISH, State.SUCCEEDED, None, RestartBudget.NONE)
 RESTARTED = (Action.RESTART, State.QUEUED, Cause.KILLED, RestartBudget.INFRASTRUCTURE)
 

@@ -121,7 +121,7 @@ def _standstill(job: Job, attempt: Attempt) -> str:
     """Why it does not count as progress. A program that names no steps may have made some, so that is not denied."""
     named = any(node.outcome is not None and node.outcome.last_step is not None for node in attempt.nodes)
     if not named and job.progress_step is None and not job.checkpoints:
-        return "no progress was seen: its output names no step, and no checkpoint of it is stored"
+        return "no progress was seen: no step was read of its output, and no checkpoint of it is stored"
     since = "" if job.restarts_program + job.restarts_infrastructure == 0 else " since its last failure"
     return f"it made no progress{since}"
 
