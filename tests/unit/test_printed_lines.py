@@ -233,6 +233,21 @@ def test_top_1_and_top_5_are_accuracies(line: str, values: dict[str, float] | No
     assert (found and found[1]) == values
 
 
+@pytest.mark.parametrize(
+    "line", ["{'epoch': %d, 'iter': %d, 'avg_loss': 8.1, 'loss': 7.9}", '{"mode": "train", "epoch": %d, "iter": %d, "loss": 7.9}']
+)
+def test_the_iterations_in_an_object_that_begin_again_in_each_epoch(line: str) -> None:
+    """BERT-pytorch, and MMDetection's JSON: the points of each epoch replaced those of the one before."""
+    parser = Parser()
+    read = [parser.parse((line % (epoch, at)).encode()) for epoch in (1, 2, 3) for at in (10, 20, 30)]
+    assert [found[0] for found in read if found is not None] == [10, 20, 30, 40, 50, 60, 70, 80, 90]
+    evaluated = parser.parse(b'{"mode": "val", "epoch": 3, "iter": 625, "bbox_mAP": 0.5}')
+    assert evaluated == (None, {"epoch": 3.0, "val_bbox_mAP": 0.5})
+    over_all = Parser()
+    read = [over_all.parse((line % (epoch, at)).encode()) for epoch, at in ((1, 10), (1, 20), (2, 30), (2, 40), (3, 50))]
+    assert [found[0] for found in read if found is not None] == [10, 20, 30, 40, 50]
+
+
 def test_values_below_a_heading_of_a_word_are_of_its_part() -> None:
     said = [
         ("Epoch 1/10", (1, {})),

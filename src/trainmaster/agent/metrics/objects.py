@@ -32,6 +32,7 @@ _TEXTS = re.compile(rf"['\"] {{0,2}}: {{0,2}}(['\"])(?!{NUMBER}\1)")
 _SET_KEYS = ("split", "phase", "stage", "subset", "mode")  # which set of the data an object is about
 _SET = re.compile(rf"['\"](?:{'|'.join(_SET_KEYS)})['\"] {{0,2}}: {{0,2}}['\"](\w{{1,20}})['\"]")
 _FIRST_MAX = 100  # characters
+_IN_EPOCH = ("iter", "iteration", "itr")
 SETS_BESIDE = words("val valid validation test eval evaluation dev")  # beside the training
 _OF_SET = re.compile(r"(train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev)_", re.IGNORECASE)
 _BEFORE_CELLS = re.compile(r"(\d{1,12}) {1,2}\| {1,2}(?=[A-Za-z])")  # llama2.c: `10 | loss 3.78 | lr 5.0e-04`
@@ -50,10 +51,13 @@ class Object:
         self.message = ""  # of a log record
         self.whole_epoch = True  # whether its epochs are counted in whole numbers
         self.counters: list[Counter] = []  # those that say to how many they count
+        self.apart = False  # it is of another set of the data than the training's
+        self.in_epoch: list[Counter] = []  # the epoch and the step, if that may begin again in each epoch
 
     def under(self, word: str) -> None:
         """What was measured belongs to the set of this name, if it is one beside the training's."""
         if word in SETS_BESIDE:
+            self.apart = True
             self.values = {under(word, name) if measured(name) else name: value for name, value in self.values.items()}
 
 
@@ -124,7 +128,10 @@ def of_numbers(values: dict[str, float], all_numbers: bool = True) -> Object:
     kept = {
         name: value for name, value in values.items() if not ranked or (RANKS.get(name.lower(), 9) > 1 and name not in used)
     }
-    return Object(step, epoch, kept, all_numbers and any(map(measured, values)))
+    made = Object(step, epoch, kept, all_numbers and any(map(measured, values)))
+    if ranked and epoch is not None and is_step(epoch) and _last(ranked[0][1]) in _IN_EPOCH:
+        made.in_epoch = [Counter("epoch", str(int(epoch))), Counter(_last(ranked[0][1]), str(step))]
+    return made
 
 
 def _last(name: str) -> str:

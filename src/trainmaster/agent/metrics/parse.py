@@ -248,6 +248,8 @@ class Parser:
         self.rule, found.values = "object", self._headings.of_object(found.values)
         found.under(head(before))
         step = found.step
+        if found.in_epoch:
+            return None if found.apart else self._steps.choose(found.in_epoch, True, "")[1], found.values
         if step is not None:
             self._steps.seen = True
             return step, found.values
