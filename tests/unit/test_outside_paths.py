@@ -57,3 +57,11 @@ def test_which_path_it_is(tmp_path: Path, lines: list[str], found: str | None) -
 )
 def test_what_the_failure_says(path: str | None, told: str) -> None:
     assert _of_end(RankEnd(0, exit_code=1, outside=path), Outcome()).message == told
+
+
+def test_a_program_that_asks_for_a_terminal_is_told_how_it_gets_one() -> None:
+    """The progress bar that many classifiers have copied (pytorch-cifar) asks `stty` for the width, and fails without a terminal."""
+    lines = ("stty: 'standard input': Inappropriate ioctl for device", "ValueError: not enough values to unpack (expected 2, got 0)")
+    told = _of_end(RankEnd(0, exit_code=1, last_lines=lines), Outcome()).message
+    assert told.startswith("rank 0 exited with code 1: ValueError: not enough values to unpack (expected 2, got 0)")
+    assert told.endswith("; it asks for a terminal, which a job has not: this gives it one: script -qec 'COMMAND' /dev/null")

@@ -258,6 +258,8 @@ def test_the_weights_are_advised_before_what_lies_beside_them(tmp_path: Path) ->
         ("dqn/DQN_Pong-v1_4050ce10_26_11_28-06_30_25/q_loss.csv", "dqn/DQN_Pong-v*_*_*_*_*-*_*_*/q_loss.csv"),  # TorchRL
         ("weights.h5", "weights.h5"),
         ("model/params.00012", "model/params.*"),
+        ("output/bert.model.ep2", "output/bert.model.ep*"), ("out/model.step_100", "out/model.step_*"),
+        ("clip.mp4", "clip.mp4"), ("a/model.pt2", "a/model.pt2"),
     ],
 )  # fmt: skip
 def test_the_pattern_for_a_file(path: str, pattern: str) -> None:

@@ -15,6 +15,7 @@ SIGNAL_NAMES = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
     10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ",
 }  # fmt: skip
+_NO_TERMINAL = "Inappropriate ioctl for device"  # ENOTTY
 _OWN_DOING = {4, 6, 7, 8, 11}  # ILL ABRT BUS FPE SEGV: raised by the program itself
 _SHELL_CODES = {128 + number: number for number in (4, 6, 7, 8, 9, 11, 15)}  # a shell's exit code for a signaled child
 _KILL = 9
@@ -125,7 +126,7 @@ def _of_end(rank: RankEnd, outcome: Outcome) -> Failure:
     if number is None:
         said = rank.error or _said(rank)
         told = f"{rank.label} exited with code {rank.exit_code}" + (f": {said}" if said else "")
-        return _of_rank(Cause.PROGRAM, told + _of_outside(rank.outside), rank)
+        return _of_rank(Cause.PROGRAM, told + _of_outside(rank.outside) + _of_terminal(rank), rank)
     name = SIGNAL_NAMES.get(number, f"signal {number}")
     # The exit code of a shell whose child had the signal, or the program's own: nobody can tell.
     by_code = "" if rank.signal is not None else f"exited with code {rank.exit_code}, as after {name}"
@@ -145,6 +146,13 @@ def _of_outside(path: str | None) -> str:
         return f"; {path} exists where you submitted from, but did not go along: tm plan, with the same arguments, says why"
     up = "/".join([".."] * path.count("../"))
     return f"; {path} exists where you submitted from; use --in-place, or --workdir {up} (the command then starts there)"
+
+
+def _of_terminal(rank: RankEnd) -> str:
+    """What to do if the program asked for a terminal (`stty size`, `os.get_terminal_size`); empty if it did not."""
+    if not any(_NO_TERMINAL in line for line in rank.last_lines):
+        return ""
+    return "; it asks for a terminal, which a job has not: this gives it one: script -qec 'COMMAND' /dev/null"
 
 
 def _said(rank: RankEnd) -> str | None:

@@ -31,6 +31,7 @@ _COUNTED = re.compile(r"(?<=[-_])\d+\Z")  # `CartPole-v1_1`, and `CartPole-v1_2`
 _RANDOM = re.compile(  # 20261128_063145_7f9acb: of a run, another one at each start
     r"(?<![A-Za-z\d])(?:[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}|(?=\d{0,40}[a-f])(?=[a-f]{0,40}\d)[\da-f]{6,40})(?![A-Za-z\d])"
 )
+_COUNTED_ENDING = re.compile(r"\.(?:e|ep|epoch|it|iter|step)[-_=]?\d+\Z", re.IGNORECASE)
 _STEPPED = re.compile(r"(?:ckpt|checkpoint|step|epoch|iter|iteration)[-_=]?\d+\Z", re.IGNORECASE)
 
 
@@ -85,8 +86,8 @@ def pattern_of(path: str) -> str:
         if _STEPPED.search(part):
             return "/".join([*parts[:index], _DIGITS.sub("*", part)])
     stem, dot = os.path.splitext(parts[-1])
-    if dot[1:].isdigit():
-        stem, dot = parts[-1], ""  # params.00012
+    if dot[1:].isdigit() or _COUNTED_ENDING.match(dot):
+        stem, dot = parts[-1], ""  # params.00012, bert.model.ep2
     stem = _DIGITS.sub("*", without_version(stem) if dot == ".ckpt" else stem)
     name = stem + ("*" if dot == ".ckpt" and "*" not in stem else "") + dot
     if len("/".join([*parts[:-1], name])) > PATTERN_MAX:  # of the settings of a run, say
