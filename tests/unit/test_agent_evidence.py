@@ -9,7 +9,7 @@ from launches import launch
 
 from trainmaster.agent.metrics import patterns
 from trainmaster.agent.metrics.evidence import CLOCKS, Evidence
-from trainmaster.agent.metrics.progress import Progress
+from trainmaster.agent.metrics.progress import Progress, RoleProgress
 from trainmaster.agent.transport.outbox import Outbox
 from trainmaster.model.progress import CLOCKS as MODEL_CLOCKS
 from trainmaster.model.progress import Progress as ModelProgress
@@ -199,6 +199,21 @@ def test_values_that_replace_earlier_ones_of_their_step_are_told(points: list[tu
         words = outbox.warned.get("several values", {"text": ""})["text"]
         assert told in words
         assert bool(told) is bool(words)
+
+
+def test_a_role_that_reports_what_rank_0_reports_is_told(tmp_path: Path) -> None:
+    """The role `eval` and an `eval/loss` of the training: one series had the values of both, without a word."""
+    progress, outbox = calls(tmp_path)
+    role = RoleProgress(outbox, "eval", progress)
+    role.printed(-1, 1, {"loss": 0.5, "acc": 0.5})
+    progress.reported(1, 1, {"eval/acc": 0.1})
+    progress.reported(0, 1, {"train/loss": 0.2})
+    role.printed(-1, 2, {"loss": 0.4})
+    assert outbox.warned == {}
+    progress.reported(0, 1, {"eval/loss": 0.1})
+    role.printed(-1, 3, {"loss": 0.3})
+    told = "rank 0 and the role eval both report eval/loss: it has the values of both; give the role another name"
+    assert outbox.warned["role metrics"]["text"] == told
 
 
 def test_what_was_loaded_is_told_only_of_the_checkpoint_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,10 @@ class Progress:
         self._outbox.point(0, step, values)
         self._warn_of_repeats(0, step if named else None, values)
 
+    def reports(self, name: str) -> bool:
+        """Whether rank 0 has reported this metric, other than by its output."""
+        return self._calls.reported(0, name)
+
     def _warn_of_repeats(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         if step is not None and self._calls.repeats(rank, step, values):
             self.warn("several values", self._calls.told_repeats())
@@ -171,6 +175,10 @@ class _Calls:
             self._lead = next(iter(values))
         return self._lead in values
 
+    def reported(self, rank: int, name: str) -> bool:
+        """Whether a rank has reported a metric with a step."""
+        return (rank, name) in self._lowest
+
     def repeats(self, rank: int, step: int, values: dict[str, float]) -> bool:
         """Whether a metric came with another value for a step that it had reached, or may have, and that is news."""
         known = len(self._repeated)
@@ -198,9 +206,10 @@ class _Calls:
 class RoleProgress:
     """Metric points of a role, with its name as prefix: `evaluator/accuracy`. They do not count as training progress."""
 
-    def __init__(self, outbox: Outbox, role: str) -> None:
+    def __init__(self, outbox: Outbox, role: str, ranks: Progress) -> None:
         self._outbox = outbox
         self._role = role
+        self._ranks = ranks
         self.epochs = EpochCounts()
         self._step: Optional[int] = None
         self.written_s = 0.0  # as in `Progress`
@@ -213,7 +222,12 @@ class RoleProgress:
         """Handle a line of its output."""
         self._step = step if step is not None else self._step
         if values:
-            self._outbox.point(0, self._step, {f"{self._role}/{name}": value for name, value in values.items()})
+            named = {f"{self._role}/{name}": value for name, value in values.items()}
+            self._outbox.point(0, self._step, named)
+            both = next((name for name in named if self._ranks.reports(name)), None)
+            if both is not None:
+                told = f"rank 0 and the role {self._role} both report {both}"
+                self.warn("role metrics", f"{told}: it has the values of both; give the role another name")
 
     def printed_beside(self, rank: int, step: Optional[int], values: dict[str, float]) -> None:
         """Handle a line of a role that also reports metrics by other means."""

@@ -42,7 +42,7 @@ class ProgramOutput:
         self._store_worker = store_worker
         self.progress = progress
         sinks: list[tuple[Rank, Progress | RoleProgress]] = [(rank, progress) for rank in start.ranks]
-        sinks += [(role, RoleProgress(self._outbox, role.role or "")) for role in start.roles]
+        sinks += [(role, RoleProgress(self._outbox, role.role or "", progress)) for role in start.roles]
         automatic, log_max_bytes = start.launch.get("metrics_automatic", True), start.launch["log_max_bytes"]
         self.outputs = [
             RankOutput(rank, Parser(pattern, automatic, sink.epochs), log_max_bytes, sink, self._read_tracker)
