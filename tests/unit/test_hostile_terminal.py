@@ -10,7 +10,8 @@ from contract_server import serving
 
 from trainmaster.cli.app import run
 from trainmaster.cli.inspect import compare, show
-from trainmaster.cli.inspect.usage import _cell
+from trainmaster.cli.metrics.export import _csv
+from trainmaster.cli.render.human import csv_cell
 from trainmaster.cli.render.log_stream import LogPrinter, escape_controls
 from trainmaster.cli.render.output import Output
 
@@ -62,7 +63,7 @@ def test_piped_or_raw_the_output_is_what_was_printed(terminal: bool, raw: bool, 
 @pytest.mark.parametrize(("name", "cell"), [("=cmd|'/C calc'!A0", "'=cmd|'/C calc'!A0"), ("+1", "'+1"), ("-1", "'-1"), ("@x", "'@x"), ("\t=1", "'\t=1"), ("vision", "vision"), ("", "")])
 def test_a_name_is_no_formula_in_a_spreadsheet(name: str, cell: str) -> None:
     """S9: `tm usage --csv` wrote member and experiment names as they were."""
-    assert _cell(name) == cell
+    assert csv_cell(name) == cell
 
 
 def metrics(count: int, name: str = "m/{}") -> dict[str, Any]:
@@ -177,3 +178,8 @@ def test_one_artifact_with_an_odd_path_does_not_stop_the_others(tmp_path: Path, 
     assert code == 1
     assert "would be outside" in told
     assert "1 of 3 artifacts could not be written" in told
+
+
+def test_a_metric_that_a_spreadsheet_would_compute_is_text_in_the_table_of_metrics() -> None:
+    row = {"job": ["digits-1"], "metric": ["=1+1"], "step": [3], "value": [-0.5], "time_s": [1.0], "attempt": [1]}
+    assert _csv(row).splitlines()[1] == "digits-1,'=1+1,3,-0.5,1.0,1"

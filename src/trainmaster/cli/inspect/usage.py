@@ -112,9 +112,4 @@ def _write_csv(found: Row) -> None:
     writer.writerow([*found["by"], *_AMOUNTS, *(f"cost_{currency}" for currency in currencies)])
     for line in found["lines"]:
         cost = [line["cost"].get(currency, "0") for currency in currencies]
-        writer.writerow([*(_cell(line[name]) for name in found["by"]), *(line[name] for name in _AMOUNTS), *cost])
-
-
-def _cell(text: str) -> str:
-    """A name as safe CSV text: a spreadsheet would compute a name that begins like a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+        writer.writerow([*(human.csv_cell(line[name]) for name in found["by"]), *(line[name] for name in _AMOUNTS), *cost])

@@ -75,7 +75,8 @@ def _csv(table: dict[str, list[Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(zip(*(table[name] for name in COLUMNS), strict=True))
+    names = [map(human.csv_cell, table[name]) for name in COLUMNS[:2]]
+    writer.writerows(zip(*names, *(table[name] for name in COLUMNS[2:]), strict=True))
     return text.getvalue()
 
 

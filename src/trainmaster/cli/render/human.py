@@ -157,3 +157,8 @@ def span(seconds: float) -> str:
         if seconds >= unit_s:
             return f"{seconds / unit_s:,.1f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def csv_cell(text: str) -> str:
+    """A name as safe CSV text: a spreadsheet would compute a name that begins like a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
