@@ -1,5 +1,6 @@
 """An agent that shares no disk with the server: its code comes, and its output, records and checkpoints go, by the server alone."""
 
+import errno
 import hashlib
 import io
 import json
@@ -18,7 +19,9 @@ from api_server import SECRET, Api, agent_headers, serving
 from launches import launch
 from waiting import deadline
 
+from trainmaster.agent.transport import download
 from trainmaster.agent.transport.file_copies import FileCopies
+from trainmaster.agent.transport.remote_store import Absent
 from trainmaster.blobs.code import object_name, store_tree
 from trainmaster.home import Home
 from trainmaster.model import events as ev
@@ -254,6 +257,35 @@ def memory_held(api: Api, key: str) -> Iterator[None]:
         connection.sendall("\r\n".join(["PUT /agent/file?name=rank1.log&at=0 HTTP/1.1", *lines, "", "x"]).encode())
         deadline(lambda: api.app.state.body_memory.held_bytes, "the first piece")
         yield
+
+
+@pytest.mark.parametrize("lost", ["tree", "object", "damaged"])
+def test_a_code_copy_that_the_store_lacks_ends_the_start_at_once(api: Api, tmp_path: Path, lost: str) -> None:
+    digest = store_code(api)
+    objects = api.home.blobs / "code/objects"
+    one = next(path for path in (api.home.blobs.rglob(f"{digest}.json") if lost == "tree" else objects.rglob("*")) if path.is_file())
+    one.unlink()
+    if lost == "damaged":
+        one.write_bytes(b"?")
+    key = f"{placed(api, digest=digest)}.1/n0"
+    code = {"tree": str(tmp_path / f"trees/{digest}.json"), "objects": str(tmp_path / "objects"), "source": "/project"}
+    with pytest.raises(Absent):
+        download.code(launch(tmp_path, command=["true"], **far(api, tmp_path, key, code=code)))
+
+
+class Full(io.FileIO):
+    def write(self, data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_of_the_node_is_told_at_once(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = store_code(api)
+    key = f"{placed(api, digest=digest)}.1/n0"
+    code = {"tree": str(tmp_path / f"trees/{digest}.json"), "objects": str(tmp_path / "objects"), "source": "/project"}
+    made = launch(tmp_path, command=["true"], **far(api, tmp_path, key, code=code))
+    monkeypatch.setattr(download, "open", lambda path, *given, **named: Full(path, "w"), raising=False)
+    with pytest.raises(OSError, match="No space left"):
+        download.code(made)
 
 
 def test_the_code_comes_in_one_archive_and_to_its_own_job_alone(api: Api) -> None:

@@ -201,20 +201,30 @@ def code_pieces(blobs: Blobs, digest: str) -> Iterator[bytes]:
 
     It has `objects/<2 hex>/<62 hex>`, each once, and at its end `trees/<digest>.json`: it is complete if that is there.
 
-    Raises: NotFoundError, DamagedError, and what the store raises.
+    Raises, before the first piece, because one that breaks off is asked for again: NotFoundError, DamagedError, and what the
+    store raises.
     """
+    bring_code(blobs, [digest])
     with blobs.open(tree_name(digest)) as file:
         tree = file.read()
     entries = json.loads(tree)
     check_tree(entries)
-    wanted = {entry["sha256"]: entry["bytes"] for entry in entries["entries"] if entry["type"] == "file"}
-    for sha256, size in sorted(wanted.items()):
+    wanted = sorted({entry["sha256"]: entry["bytes"] for entry in entries["entries"] if entry["type"] == "file"}.items())
+    sound = blobs.exists([object_name(sha256) for sha256, _ in wanted])
+    if not all(sound):
+        raise NotFoundError(f"{sound.count(False)} files of the code copy {digest[:12]} are missing or damaged in the store")
+    return _archive(blobs, wanted, (tree_name(digest), tree))
+
+
+def _archive(blobs: Blobs, wanted: Sequence[tuple[str, int]], tree: tuple[str, bytes]) -> Iterator[bytes]:
+    for sha256, size in wanted:
         yield _head(object_name(sha256), size)
         with blobs.open(object_name(sha256)) as file:
             while data := file.read(_READ_BYTES):
                 yield data
         yield _padding(size)
-    yield _head(tree_name(digest), len(tree)) + tree + _padding(len(tree)) + bytes(2 * _BLOCK)
+    name, data = tree
+    yield _head(name, len(data)) + data + _padding(len(data)) + bytes(2 * _BLOCK)
 
 
 def _head(name: str, size: int) -> bytes:

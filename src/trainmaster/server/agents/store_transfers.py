@@ -129,7 +129,7 @@ async def get(request: Request) -> Response:
     job, key = await _authenticated(request, api)
     name = request.query_params.get("name", "")
     if job.code.digest is not None and name == code_archive(job.code.digest):
-        pieces = transfers.code_pieces(api.services.blobs, job.code.digest)
+        pieces = await STORES.run(transfers.code_pieces, api.services.blobs, job.code.digest)
         return StreamingResponse(_off_the_loop(pieces), media_type="application/x-tar")
     name = transfers.check_reads(job, key, name)
     file = await STORES.run(lambda: api.services.blobs.open(name))
