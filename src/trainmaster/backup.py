@@ -30,6 +30,7 @@ MANIFEST = "backup.json"  # written last: without it the backup is incomplete
 RESTORED = "restored"  # replaces the boot id in `agent.json`: no process of ours is older than a restore
 _DATABASES = ("mirror.db", "inbox.db", "events.db", "metrics.db")
 _FILES = ("settings.json", "server.toml", "token", "tokens.json", "restores.json")
+_AUTHORITY = ("authority.pem", "authority.key")  # in `Home.tls`; people and agents of other machines trust no other
 _MAY_BE_THERE = ("logs", "up.lock", "reserve")  # left in an empty home by a start that was rejected
 _BLOBS = "blobs.json"  # the facts of the store's files, by name; earlier versions wrote none
 _BUSY_S = 20.0
@@ -84,9 +85,9 @@ def backup(home: Home, target: Path, blobs: bool) -> Copied:
             write_atomic(target / _BLOBS, json.dumps(stored.files).encode())
         _copy_points(home, target)
         damaged += _copy_databases(home, target, _DATABASES[-1:])
-        for name in _FILES:
+        for name in (*_FILES, *_AUTHORITY):
             with contextlib.suppress(FileNotFoundError):
-                copy(home.root / name, target / name)
+                copy(_place(home, name), target / name)
         paths = sorted(path for path in (*target.iterdir(), *target.glob("points/*")) if path.is_file())
         files = {path.relative_to(target).as_posix(): fact_of(path) for path in paths}
         taken = {"id": home.identity(), "path": str(home.root), "taken_s": time.time(), "blobs": blobs, "files": files}
@@ -207,7 +208,7 @@ def restore(home: Home, source: Path) -> Restored:
         names = sorted(own, key=lambda name: name == "events.db")  # the log last: a home without it is rejected
         live: list[str] = []
         for name in names:
-            place = home.root / name
+            place = _place(home, name)
             place.parent.mkdir(mode=0o700, exist_ok=True)
             part = place.with_name(f".{place.name}.part")
             copy(source / name, part)
@@ -223,6 +224,11 @@ def restore(home: Home, source: Path) -> Restored:
     lacks = (tuple(taken.get("missing", ())), tuple(taken.get("unread", ())))
     of = (float(taken["taken_s"]), str(taken["path"]), tuple(live), bool(taken["blobs"]), taken.get("store"))
     return Restored(*of, known, tuple(wrong), *lacks)
+
+
+def _place(home: Home, name: str) -> Path:
+    """Where a home has a file of a backup."""
+    return (home.tls if name in _AUTHORITY else home.root) / name
 
 
 def _copy_blobs(home: Home, source: Path, taken: dict[str, Any]) -> tuple[bool, list[str]]:

@@ -27,6 +27,7 @@ from trainmaster.model.job import State
 from trainmaster.ports.engine import Phase
 from trainmaster.ports.metric_store import Arrival, MetricPoint
 from trainmaster.ports.tracker import Cursor, Mirrored
+from trainmaster.server.process.certificates import own
 from trainmaster.server.runtime.unsent_points import import_points
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.file_checks import check_files
@@ -296,6 +297,17 @@ def test_an_agent_that_is_about_to_start_its_ranks_keeps_it_from_coming_back(ser
     (server.home.live / "train-1.1~n0").touch()
     with pytest.raises(ConflictError, match=f"still run: {os.getpid()}"):
         copies.restore(Home(tmp_path / "other"), tmp_path / "copy")
+
+
+def test_who_logged_in_stays_logged_in_after_a_restore(server: Server, tmp_path: Path) -> None:
+    """The tokens come back, so the authority that people trust does, too; otherwise another server would answer them."""
+    before = own(server.home, frozenset(("gpu1",)))
+    copies.backup(server.home, tmp_path / "copy", blobs=False)
+    other = Home(tmp_path / "other")
+    copies.restore(other, tmp_path / "copy")
+    after = own(other, frozenset(("gpu2",)))
+    assert after.authority == before.authority
+    assert {oct(path.stat().st_mode & 0o777) for path in (*other.tls.iterdir(), other.tls)} == {"0o600", "0o700"}
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from cryptography import x509
 
+from trainmaster.cli.admin.server import elsewhere
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
 from trainmaster.server.process import certificates
@@ -104,6 +105,17 @@ def test_a_damaged_authority_is_told_and_not_replaced(tmp_path: Path, lost: str)
     with pytest.raises(OperationError, match="cannot be used"):
         certificates.own(home, NAMES)
     assert {path.name: path.read_bytes() for path in home.tls.iterdir()} == before
+
+
+@pytest.mark.parametrize("content", [b"garbage", b"\xff", None])
+def test_what_tm_up_says_beside_a_damaged_authority(tmp_path: Path, content: bytes | None) -> None:
+    """The server runs on with what it has read; the next start says what is wrong."""
+    home = Home(tmp_path)
+    certificates.own(home, NAMES)
+    (home.tls / "authority.pem").unlink()
+    if content is not None:
+        (home.tls / "authority.pem").write_bytes(content)
+    assert elsewhere(home, "https://gpu1:8470") == ("tm login https://gpu1:8470", "")
 
 
 def test_given_files_that_do_not_belong_together(tmp_path: Path) -> None:

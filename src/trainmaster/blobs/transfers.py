@@ -203,6 +203,7 @@ def code_pieces(blobs: Blobs, digest: str) -> Iterator[bytes]:
 
     Raises: NotFoundError if anything of it is missing or damaged, and what the store raises.
     """
+    bring_code(blobs, [digest])
     with blobs.open(tree_name(digest)) as file:
         tree = file.read()
     entries = json.loads(tree)

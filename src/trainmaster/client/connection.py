@@ -152,7 +152,10 @@ class _Lost:
             return UnreachableError(f"{url} {self._relayed}", _HINT)
         if self._timed_out is not None:
             return UnreachableError(f"{url} does not answer in time", _HINT)
-        return UnreachableError(f"{'no server answers at' if self._refused else 'the connection broke to'} {url}", _HINT)
+        if self._refused:
+            return UnreachableError(f"no server answers at {url}", _HINT)
+        tls = "; if it speaks TLS, its URL begins with https://" if url.startswith("http://") else ""
+        return UnreachableError(f"the connection broke to {url}", _HINT + tls)
 
 
 class Connection:

@@ -6,6 +6,7 @@ Transient failures (throttling, resets, timeouts, an unreachable server) are ret
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import random
@@ -36,6 +37,7 @@ _TIMEOUT_S = 60.0
 _BACKOFF_S, _BACKOFF_MAX_S = 0.1, 10.0
 TELL_AFTER_S = 60.0  # of failed tries
 _LATER = frozenset((408, 410, 429, 500, 502, 503, 504, 507))
+_OWN_DISK = (errno.ENOSPC, errno.EDQUOT)  # it is this node's that is full: to wait for the server is no use
 _DENIALS = 2  # in a row, each with a fresh address: the first address may have expired
 
 
@@ -162,7 +164,9 @@ class Remote:
         self._trying(f"read {name}", once)
 
     def _trying(self, what: str, once: Callable[[], _Answer]) -> _Answer:
-        """Retry `once` until it succeeds. Raises: Denied, Stale, Absent, Exists at once; Away when `patience_s` is over."""
+        """Retry `once` until it succeeds. Raises: Denied, Stale, Absent, Exists, and OSError for a full disk of this node at
+        once; Away when `patience_s` is over.
+        """
         began_s, pause_s, told = time.monotonic(), _BACKOFF_S, False
         while True:
             try:
@@ -173,6 +177,8 @@ class Remote:
             except (Denied, Stale, Absent, Exists):
                 raise
             except (OSError, http.client.HTTPException, ValueError) as error:
+                if getattr(error, "errno", None) in _OWN_DISK:
+                    raise
                 now_s = time.monotonic()
                 if now_s - began_s >= self.patience_s:  # read each time, because another thread may set it to 0
                     raise Away(f"could not {what}: {type(error).__name__}; the store or the server did not answer") from None

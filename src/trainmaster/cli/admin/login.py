@@ -25,7 +25,7 @@ def login(session: Session, url: str, expected: str | None, token_stdin: bool) -
     An administrator makes tokens: tm token create NAME. A server that shows a certificate of its own is trusted once you
     have compared its fingerprint.
     """
-    url, out = url.rstrip("/"), session.out
+    url, out = sign_in.normal(url), session.out
     authority = "" if sign_in.is_trusted(url) and not expected else _proved(url, expected)
     target = Target(url, "x", "", authority)
     if target.warning:

@@ -99,12 +99,12 @@ def elsewhere(home: Home, url: str) -> tuple[str, str]:
     if url.startswith("http://"):
         warning = f"other machines reach {url} without encryption: an eavesdropper can use the tokens it sees"
         return f"tm login {url}", warning
-    try:
-        authority = (home.tls / "authority.pem").read_text()
-    except OSError:
+    if (home.read_json(home.settings_json) or {}).get("tls_cert"):
         return f"tm login {url}", ""
-    uses_own = not (home.read_json(home.settings_json) or {}).get("tls_cert")
-    return f"tm login {url}" + (f" --fingerprint {fingerprint(authority)}" if uses_own else ""), ""
+    try:
+        return f"tm login {url} --fingerprint {fingerprint((home.tls / 'authority.pem').read_text())}", ""
+    except (OSError, ValueError):  # the next start says what is wrong with it
+        return f"tm login {url}", ""
 
 
 def declared_nodes(home: Home) -> str:

@@ -1,5 +1,6 @@
 """Changes a `trainmaster.toml`; the rest of the file, including comments, stays as it is."""
 
+import os
 from pathlib import Path
 
 import tomlkit
@@ -22,7 +23,11 @@ def read(path: Path) -> tomlkit.TOMLDocument:
 
 
 def write(path: Path, document: tomlkit.TOMLDocument, private: bool = False) -> None:
-    """Replace the file. It keeps its mode; `private`: only its owner may read it. Raises: OperationError."""
+    """Replace the file, at the end of its links. It keeps its mode; `private`: only its owner may read it.
+
+    Raises: OperationError.
+    """
+    path = Path(os.path.realpath(path))  # of people who keep their settings elsewhere, with links to them
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = 0o600 if private else path.stat().st_mode & 0o777 if path.exists() else _SHARED_MODE

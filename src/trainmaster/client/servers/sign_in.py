@@ -11,6 +11,8 @@ from trainmaster.client.connection import Call, Connection
 from trainmaster.client.servers.settings import own_file
 from trainmaster.client.servers.settings_file import read, write
 from trainmaster.errors import AuthenticationError, OperationError, UnreachableError, UsageError
+from trainmaster.wire import rest
+from trainmaster.wire.answers import Answer
 from trainmaster.wire.tls import fingerprint, unverified
 
 _TIMEOUT_S = 10.0
@@ -22,6 +24,14 @@ class Member(NamedTuple):
 
     name: str
     role: str
+
+
+def normal(url: str) -> str:
+    """The URL as it is kept and compared. Raises: UsageError for one that no later command could use."""
+    parts = _parts(url.strip())
+    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{host}{port}{parts.path.rstrip('/').removesuffix(rest.ROOT)}"
 
 
 def is_trusted(url: str) -> bool:
@@ -48,6 +58,7 @@ def authority_of(url: str) -> str:
     """
     parts = _parts(url)
     connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_S, context=unverified())
+    connection.response_class = Answer  # an end to answers that trickle
     try:
         connection.request("GET", f"{parts.path.rstrip('/')}/authority")
         answer = connection.getresponse()
@@ -81,11 +92,15 @@ def keep(url: str, token: str, authority: str) -> str:
     Raises: UsageError if the file is not TOML, OperationError if it cannot be written.
     """
     document = read(own_file())
+    before, short = document.get("server"), document.pop("token", None)
     document["server"] = url
     for table, value in (("tokens", token), ("authorities", authority)):
         if not isinstance(document.get(table), dict):
             document[table] = tomlkit.table()
-        document[table].pop(url, None)
+        if table == "tokens" and isinstance(before, str) and isinstance(short, str):
+            document[table].setdefault(before, short)  # it belongs to the server that it was written beside
+        for name in [name for name in document[table] if name.rstrip("/") == url]:
+            del document[table][name]
         if value:
             document[table][url] = tomlkit.string(value, multiline="\n" in value)
         elif not document[table]:
@@ -99,30 +114,35 @@ def forget(url: str | None) -> str | None:
     the file does not have it. Raises: UsageError, OperationError.
     """
     document = read(own_file())
-    default = document.get("server")
-    wanted = url.rstrip("/") if url is not None else str(default) if default else None
-    tables = [document[name] for name in ("tokens", "authorities") if isinstance(document.get(name), dict)]
-    if wanted is None or not (default == wanted or any(wanted in table for table in tables)):
+    default = str(document.get("server") or "").rstrip("/")
+    wanted = {default} - {""} if url is None else {url.rstrip("/"), normal(url)}
+    gone = wanted & {default}
+    for table in ("tokens", "authorities"):
+        if isinstance(document.get(table), dict):
+            for name in [name for name in document[table] if name.rstrip("/") in wanted]:
+                del document[table][name]
+                gone |= {name.rstrip("/")}
+            if not document[table]:
+                del document[table]
+    if not gone:
         return None
-    for name in ("tokens", "authorities"):
-        if isinstance(document.get(name), dict):
-            document[name].pop(wanted, None)
-            if not document[name]:
-                del document[name]
-    if default == wanted:
+    if default in gone:
         document.pop("server")
         document.pop("token", None)
     write(own_file(), document, private=True)
-    return wanted
+    return gone.pop()
 
 
 def _parts(url: str) -> SplitResult:
     """Raises: UsageError."""
     try:
         parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return parts
         problem = "it has no scheme or no host"
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            parts.hostname.encode("idna")
+            problem = "it may have a path, and no name, password, query or blank"
+            if not set(url) & set("@?#") and not any(map(str.isspace, url)):
+                return parts
     except ValueError as error:
         problem = str(error)
     raise UsageError(f"{url!r} is no URL of a server: {problem}", "write https://HOST:PORT")
