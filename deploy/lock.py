@@ -1,4 +1,4 @@
-"""Write deploy/requirements.lock: the core's dependencies at the versions of constraints.txt, with the digests of their wheels.
+"""Write deploy/requirements.lock: the core and `tls` at the versions of constraints.txt, with the digests of their wheels.
 
 `python deploy/lock.py`, or `make lock`. pip resolves once for each Python and processor below and reports the wheels.
 `pip install --require-hashes -r deploy/requirements.lock` then accepts only exactly these files.
@@ -20,9 +20,9 @@ HEADER = "# Written by deploy/lock.py (`make lock`). Linux on {processors}, Pyth
 
 
 def dependencies() -> list[str]:
-    """The dependencies in pyproject.toml."""
+    """The dependencies in pyproject.toml, and what a server in a container needs to be reached with TLS."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [str(requirement) for requirement in project["dependencies"]]
+    return [str(requirement) for requirement in (*project["dependencies"], *project["optional-dependencies"]["tls"])]
 
 
 def resolved(python: str, processor: str) -> dict[str, tuple[str, str]]:

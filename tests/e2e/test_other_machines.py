@@ -21,7 +21,7 @@ from trainmaster.agent.transport.sync import Client as AgentClient
 from trainmaster.agent.transport.sync import Refused as AgentRefused
 from trainmaster.compose import credential, server_secret
 from trainmaster.home import Home
-from trainmaster.server.process.certificates import own
+from trainmaster.server.process.authority import own
 from trainmaster.wire.tls import trusting
 
 

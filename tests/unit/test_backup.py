@@ -27,7 +27,7 @@ from trainmaster.model.job import State
 from trainmaster.ports.engine import Phase
 from trainmaster.ports.metric_store import Arrival, MetricPoint
 from trainmaster.ports.tracker import Cursor, Mirrored
-from trainmaster.server.process.certificates import own
+from trainmaster.server.process.authority import own
 from trainmaster.server.runtime.unsent_points import import_points
 from trainmaster.store.events import SqlEventStore
 from trainmaster.store.file_checks import check_files
@@ -384,14 +384,6 @@ def test_a_log_from_the_future_is_found(server: Server) -> None:
     server.tick()
     found = {one.name: one for one in check_files(server.home)}["events.db"]
     assert (found.ok, "720.0 h ahead" in found.text) == (False, True)
-
-
-def test_a_damaged_log_says_what_to_do(server: Server) -> None:
-    server.events.close()
-    server.home.events_db.write_bytes(b"no database" * 1000)
-    with pytest.raises(OperationError, match="is damaged") as refused:
-        migrate(server.home)
-    assert "tm restore" in refused.value.hint
 
 
 def test_a_backup_says_of_what_it_is(server: Server, tmp_path: Path) -> None:

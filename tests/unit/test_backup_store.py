@@ -19,6 +19,7 @@ from trainmaster import copied_files
 from trainmaster.cli.app import run
 from trainmaster.errors import OperationError
 from trainmaster.home import Home, open_regular
+from trainmaster.store.migrate import migrate
 
 
 @pytest.fixture
@@ -213,3 +214,11 @@ def test_a_store_elsewhere_is_named_and_not_counted_as_copied(
     monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "other"))
     assert run(["restore", str(tmp_path / "copy")]) == 0
     assert "not included: they were in s3://bucket/prefix" in capsys.readouterr().err
+
+
+def test_a_damaged_log_says_what_to_do(server: Server) -> None:
+    server.events.close()
+    server.home.events_db.write_bytes(b"no database" * 1000)
+    with pytest.raises(OperationError, match="is damaged") as refused:
+        migrate(server.home)
+    assert "tm restore" in refused.value.hint

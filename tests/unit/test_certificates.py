@@ -13,7 +13,7 @@ from cryptography import x509
 from trainmaster.cli.admin.server import elsewhere
 from trainmaster.errors import OperationError
 from trainmaster.home import Home
-from trainmaster.server.process import certificates
+from trainmaster.server.process import authority, certificates
 from trainmaster.server.process.public_listener import split
 from trainmaster.wire.tls import fingerprint, trusting
 
@@ -44,9 +44,9 @@ def shaken(server: ssl.SSLContext, client: ssl.SSLContext, name: str = "x") -> s
 
 def test_a_home_makes_its_authority_once(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    first = certificates.own(home, NAMES)
+    first = authority.own(home, NAMES)
     made = first.chain.read_bytes()
-    again = certificates.own(home, NAMES)
+    again = authority.own(home, NAMES)
     assert (again, again.chain.read_bytes()) == (first, made)
     assert {oct(path.stat().st_mode & 0o777) for path in home.tls.iterdir()} == {"0o600"}
     server, trusts = certificates.context_of(first), trusting(first.authority)
@@ -58,7 +58,7 @@ def test_a_home_makes_its_authority_once(tmp_path: Path) -> None:
 
 
 def test_another_authority_is_not_trusted(tmp_path: Path) -> None:
-    one, other = (certificates.own(Home(tmp_path / name), NAMES) for name in ("a", "b") if (tmp_path / name).mkdir() is None)
+    one, other = (authority.own(Home(tmp_path / name), NAMES) for name in ("a", "b") if (tmp_path / name).mkdir() is None)
     assert fingerprint(one.authority) != fingerprint(other.authority)
     assert "CERTIFICATE_VERIFY_FAILED" in shaken(certificates.context_of(other), trusting(one.authority))
 
@@ -68,7 +68,7 @@ def test_the_fingerprint_is_that_of_all_that_is_trusted(tmp_path: Path) -> None:
     for n in range(6):  # the end of its text differs with its length
         for name in (f"a{n}", "b"):
             (tmp_path / name).mkdir(exist_ok=True)
-        one, other = (certificates.own(Home(tmp_path / name), NAMES) for name in (f"a{n}", "b"))
+        one, other = (authority.own(Home(tmp_path / name), NAMES) for name in (f"a{n}", "b"))
         both = one.authority + other.authority
         for read in (fingerprint, trusting):
             with pytest.raises(ValueError, match="not one certificate"):
@@ -79,8 +79,8 @@ def test_the_fingerprint_is_that_of_all_that_is_trusted(tmp_path: Path) -> None:
 def test_a_certificate_that_does_not_fit_is_made_anew(tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
     if change == "old":
-        monkeypatch.setattr(certificates, "_DAYS", 29)
-    first = certificates.own(home, NAMES)
+        monkeypatch.setattr(authority, "_DAYS", 29)
+    first = authority.own(home, NAMES)
     made = first.chain.read_bytes()
     monkeypatch.undo()
     if change == "cut":
@@ -88,7 +88,7 @@ def test_a_certificate_that_does_not_fit_is_made_anew(tmp_path: Path, change: st
     elif change == "other key":
         first.key.write_bytes((home.tls / "authority.key").read_bytes())
     names = NAMES | {"gpu9"} if change == "names" else NAMES
-    again = certificates.own(home, names)
+    again = authority.own(home, names)
     found = x509.load_pem_x509_certificate(again.chain.read_bytes())
     assert (again.chain.read_bytes() != made, again.authority) == (True, first.authority)
     assert found.not_valid_after_utc > datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=300)
@@ -99,11 +99,11 @@ def test_a_certificate_that_does_not_fit_is_made_anew(tmp_path: Path, change: st
 def test_a_damaged_authority_is_told_and_not_replaced(tmp_path: Path, lost: str) -> None:
     """Everybody trusts it: another one would look like another server to all of them."""
     home = Home(tmp_path)
-    certificates.own(home, NAMES)
+    authority.own(home, NAMES)
     (home.tls / lost).write_bytes(b"-----BEGIN")
     before = {path.name: path.read_bytes() for path in home.tls.iterdir()}
     with pytest.raises(OperationError, match="cannot be used"):
-        certificates.own(home, NAMES)
+        authority.own(home, NAMES)
     assert {path.name: path.read_bytes() for path in home.tls.iterdir()} == before
 
 
@@ -111,7 +111,7 @@ def test_a_damaged_authority_is_told_and_not_replaced(tmp_path: Path, lost: str)
 def test_what_tm_up_says_beside_a_damaged_authority(tmp_path: Path, content: bytes | None) -> None:
     """The server runs on with what it has read; the next start says what is wrong."""
     home = Home(tmp_path)
-    certificates.own(home, NAMES)
+    authority.own(home, NAMES)
     (home.tls / "authority.pem").unlink()
     if content is not None:
         (home.tls / "authority.pem").write_bytes(content)
@@ -120,14 +120,14 @@ def test_what_tm_up_says_beside_a_damaged_authority(tmp_path: Path, content: byt
 
 def test_given_files_that_do_not_belong_together(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    made = certificates.own(home, NAMES)
+    made = authority.own(home, NAMES)
     for chain, key in ((made.chain, home.tls / "authority.key"), (tmp_path / "none", made.key), (made.key, made.chain)):
         with pytest.raises(OperationError, match="cannot be used as a certificate and its key"):
             certificates.context_of(certificates.Certificate(chain, key))
 
 
 def test_a_renewed_certificate_is_used_by_a_listener_that_runs(tmp_path: Path) -> None:
-    one, other = (certificates.own(Home(tmp_path / name), NAMES) for name in ("a", "b") if (tmp_path / name).mkdir() is None)
+    one, other = (authority.own(Home(tmp_path / name), NAMES) for name in ("a", "b") if (tmp_path / name).mkdir() is None)
     context = certificates.context_of(one)
     certificates.load(context, other)
     assert shaken(context, trusting(other.authority)) == ""
@@ -144,9 +144,9 @@ def test_a_clock_that_was_wrong(tmp_path: Path, days: int, monkeypatch: pytest.M
             return super().now(tz) + datetime.timedelta(days=days)  # type: ignore[return-value]
 
     with monkeypatch.context() as patch:
-        patch.setattr(certificates, "datetime", SimpleNamespace(datetime=Wrong, timedelta=datetime.timedelta, UTC=datetime.UTC))
-        first = certificates.own(Home(tmp_path), NAMES)
-    again = certificates.own(Home(tmp_path), NAMES)
+        patch.setattr(authority, "datetime", SimpleNamespace(datetime=Wrong, timedelta=datetime.timedelta, UTC=datetime.UTC))
+        first = authority.own(Home(tmp_path), NAMES)
+    again = authority.own(Home(tmp_path), NAMES)
     assert again.authority == first.authority
     assert shaken(certificates.context_of(again), trusting(again.authority)) == ""
 
@@ -154,9 +154,9 @@ def test_a_clock_that_was_wrong(tmp_path: Path, days: int, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", ["a" * 64, "a..b", "fe80::1%eth0", "a_b"])
 def test_names_that_a_certificate_cannot_hold_are_left_out(tmp_path: Path, name: str) -> None:
     home = Home(tmp_path)
-    made = certificates.own(home, NAMES | {name})
+    made = authority.own(home, NAMES | {name})
     before = made.chain.read_bytes()
-    assert certificates.own(home, NAMES | {name}).chain.read_bytes() == before
+    assert authority.own(home, NAMES | {name}).chain.read_bytes() == before
     assert shaken(certificates.context_of(made), trusting(made.authority)) == ""
 
 

@@ -12,6 +12,7 @@ from trainmaster.blobs.s3 import S3Blobs
 from trainmaster.configuration import StorageSettings, TrackingSettings
 from trainmaster.errors import UsageError
 from trainmaster.home import Home
+from trainmaster.server.process.public_listener import listen
 from trainmaster.tracking.mlflow_server import MlflowServer
 
 EXTRAS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -53,3 +54,12 @@ def test_a_tracker(sink: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(UsageError) as raised:
         compose_mirror.mirror_main(Home(tmp_path))
     assert raised.value.hint == f"install it in the environment of tm: pip install {package(sink)}"
+
+
+def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    monkeypatch.delitem(sys.modules, "trainmaster.server.process.authority", raising=False)
+    with pytest.raises(UsageError) as raised:
+        listen(Home(tmp_path), {"listen": "127.0.0.1:0"})
+    assert raised.value.message == f"--listen needs the package {package('tls')} to make a certificate"
+    assert raised.value.hint.startswith(f"install it in the environment of tm: pip install {package('tls')}; ")

@@ -5,11 +5,13 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from trainmaster.errors import OperationError
+from trainmaster.errors import OperationError, UsageError
 from trainmaster.home import Home
 from trainmaster.server.process import certificates
 from trainmaster.server.process.handshakes import Handshakes
@@ -57,11 +59,21 @@ def listen(home: Home, settings: Mapping[str, Any]) -> PublicListener | None:
         files = certificates.Certificate(Path(chain), Path(key))
         current: Callable[[], certificates.Certificate] = lambda: files  # noqa: E731
     else:
-        current = lambda: certificates.own(home, certificates.names_of_machine() | ({host} - _ANY))  # noqa: E731
+        own = _authority()
+        current = lambda: own(home, certificates.names_of_machine() | ({host} - _ANY))  # noqa: E731
     certificate = current()
     context = certificates.context_of(certificate)
     listener = bind(host, port, "--listen")
     return PublicListener(listener, _url("https", host, listener), context, certificate.authority, current)
+
+
+def _authority() -> Callable[[Home, AbstractSet[str]], certificates.Certificate]:
+    """What signs for this home. Raises: UsageError if its package is not installed."""
+    try:
+        return import_module("trainmaster.server.process.authority").own  # type: ignore[no-any-return]
+    except ImportError as error:
+        hint = "install it in the environment of tm: pip install cryptography; or give a certificate: --tls-cert, --tls-key"
+        raise UsageError("--listen needs the package cryptography to make a certificate", hint) from error
 
 
 def split(address: str) -> tuple[str, int]:
