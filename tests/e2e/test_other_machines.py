@@ -80,7 +80,7 @@ def test_a_person_logs_in_works_and_logs_out(tm: Tm, tmp_path: Path) -> None:
 
     assert ada("logout").out == f"logged out of {url}\n"
     assert "tm_" not in ada.settings.read_text()
-    assert ada("logout").code == 2
+    assert ada("logout").code == 3
 
 
 def test_another_authority_is_not_believed(tm: Tm, tmp_path: Path) -> None:

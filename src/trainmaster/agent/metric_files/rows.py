@@ -161,7 +161,7 @@ class _Reader:
     def __init__(self, path: str) -> None:
         self._rows = Rows(path)
         self.at, self.end = 0, b""
-        self.begun = 0  # where the last line began: what an earlier attempt began is no row, whoever ended it
+        self.begun = 0  # where the last line began: what an earlier attempt began is no row, also if a later one ended it
 
     def read(self, file: BinaryIO, last: bool = False) -> Iterator[Row]:
         """The rows of the lines that are complete."""

@@ -8,7 +8,7 @@ import click
 from trainmaster.cli.session import Session, offline
 from trainmaster.client.servers import sign_in
 from trainmaster.client.servers.settings import ENV_HOME, ENV_SERVER, ENV_TOKEN, Target
-from trainmaster.errors import AuthenticationError, UsageError
+from trainmaster.errors import AuthenticationError, NotFoundError
 from trainmaster.wire.tls import fingerprint
 
 _TOKEN_MAX = 1000  # characters
@@ -50,7 +50,7 @@ def logout(session: Session, url: str | None) -> None:
     """Forget the server at URL, or the one in use, with its token. The token stays valid: tm token revoke NAME ends it."""
     gone, out = sign_in.forget(url), session.out
     if gone is None:
-        raise UsageError("you are not logged in" + (f" to {url}" if url else ""), "log in: tm login URL")
+        raise NotFoundError("you are not logged in" + (f" to {url}" if url else ""), "log in: tm login URL")
     if out.json:
         out.value({"url": gone})
     else:
