@@ -1,6 +1,7 @@
 """How many of the lines that people's programs print are read rightly, and how many wrongly."""
 
 import math
+from typing import Any
 
 import pytest
 from printed_corpus import PLACE, Score, blocks, score
@@ -246,6 +247,20 @@ def test_the_iterations_in_an_object_that_begin_again_in_each_epoch(line: str) -
     over_all = Parser()
     read = [over_all.parse((line % (epoch, at)).encode()) for epoch, at in ((1, 10), (1, 20), (2, 30), (2, 40), (3, 50))]
     assert [found[0] for found in read if found is not None] == [10, 20, 30, 40, 50]
+
+
+@pytest.mark.parametrize("total", [4, 2])
+def test_a_second_bar_of_characters_in_an_epoch_is_that_of_an_evaluation(total: int) -> None:
+    """pytorch-cifar and all that took its bar: the test's values replaced those of the training, and all were at the epoch."""
+    bar = " [===>......]  Step: 62ms | Tot: 1s587ms | Loss: {:.3f} | Acc: 10.750% (138/1280)        \b\b\b\b\b\b {}/{} "
+    parser, read = Parser(), list[Any]()
+    for epoch in range(2):
+        read.append(parser.parse(f"Epoch: {epoch}".encode()))
+        read += [parser.parse(bar.format(2 - at / 8, at, 4).encode()) for at in (1, 2, 3, 4)]
+        read += [parser.parse(bar.format(3 - at / 8, at, total).encode()) for at in (1, 2)]
+    steps = {found[0]: found[1]["Loss"] for found in read if found and "Loss" in found[1]}
+    assert steps == {epoch * 4 + at: 2 - at / 8 for epoch in (0, 1) for at in (1, 2, 3, 4)}
+    assert [found[1]["eval_Loss"] for found in read if found and "eval_Loss" in found[1]] == [2.875, 2.75] * 2
 
 
 def test_values_below_a_heading_of_a_word_are_of_its_part() -> None:

@@ -22,6 +22,7 @@ _NAMED_SHARE = 50  # a step counted over epochs is within this share of a named 
 _EPOCHS_PASSED = 2  # while a step stands still
 _AT_END = re.compile(r"\[ {0,8}(\d{1,12})/(\d{1,12})\]\Z")  # of PyTorch's tutorial: loss: 2.30  [   64/60000]
 _AT_BEGIN = re.compile(r"(\d{1,12})/(\d{1,12}), {1,2}(?=[A-Za-z])")  # of MONAI's: 1/5, train_loss: 0.51
+_DRAWN = re.compile(r"\[=*>?\.*\] .*? {1,2}(\d{1,9})/(\d{1,9})\Z")  # [====>...] Step: 62ms | Loss: 2.333 | Acc: 10.8%  10/16
 _LINES_HELD = 5  # a dictionary waits so long for the bar
 
 
@@ -77,7 +78,11 @@ class Steps:
 
     def below_epoch(self, text: str) -> list[Counter]:
         """The counters of a line of values that says its position in the epoch above it, as long as no line names a step."""
-        return self._over_epochs.below(text) if not self.seen or self._word == "batch" else []
+        return self._over_epochs.above.position(text) if not self.seen or self._word == "batch" else []
+
+    def evaluates(self, text: str) -> bool:
+        """Whether a line of values without a counter is that of an evaluation, by its place in the epoch above it."""
+        return self._over_epochs.above.evaluates(text)
 
     def choose(self, said: list[Counter], valued: bool, word: str) -> tuple[bool, Optional[int]]:
         """(whether a line names a step or an epoch, the step). `word`: see `pairs.head`."""
@@ -92,7 +97,7 @@ class Steps:
         if epoch is first:
             first = next((one for one in ranked if one.rank == BATCH and self._is_position(first, one)), first)
         self._epochs_seen = self._epochs_seen or epoch is not None
-        self._over_epochs.above(epoch, alone=len(said) == 1 and not measured)
+        self._over_epochs.above.named(epoch, alone=len(said) == 1 and not measured)
         within = epoch is not None and first.rank in (1, STEP, BATCH) and (first.rank != STEP or not first.total)
         if first.rank > STEP and not within:
             if first.rank == EPOCH:
@@ -222,6 +227,42 @@ class BesideSteps:
             self._behind = None
 
 
+class EpochAbove:
+    """The epoch that a line named and nothing else, and the positions in it that lines below it begin or end with."""
+
+    def __init__(self) -> None:
+        self._epoch: Optional[int] = None
+        self._total = ""  # of the positions
+        self._at = 0  # where the bar of characters was
+        self._again = False  # it began again in this epoch, or another one did
+
+    def named(self, epoch: Optional[Counter], alone: bool) -> None:
+        """A line named an epoch. `alone`: nothing else is in it."""
+        if epoch is not None and alone:
+            if epoch.count != self._epoch:
+                self._at, self._again = 0, False
+            self._epoch = epoch.count
+
+    def position(self, text: str) -> list[Counter]:
+        """The epoch above, and the position that a line begins or ends with. One of another total counts otherwise."""
+        drawn = _DRAWN.match(text)
+        match = drawn or _AT_BEGIN.match(text) or (_AT_END.match(text, text.rfind("[")) if text.endswith("]") else None)
+        if match is None or self._epoch is None:
+            return []
+        is_other = match[2] != (self._total or match[2])
+        if drawn is not None:
+            self._again = self._again or is_other or int(drawn[1]) < self._at
+            self._at = int(drawn[1])
+        if is_other or (drawn is not None and self._again):
+            return []
+        self._total = match[2]
+        return [Counter("epoch", str(self._epoch)), Counter("batch", match[1], match[2], match.start(1))]
+
+    def evaluates(self, text: str) -> bool:
+        """Whether a line is of a second bar of characters in this epoch: the first is that of the training."""
+        return self._again and _DRAWN.match(text) is not None
+
+
 class StepsOfEpochs:
     """Of `Epoch [2/10], Step [100/600]`, the step over all epochs: 700.
 
@@ -236,8 +277,7 @@ class StepsOfEpochs:
         # If no line names the total:
         self._first, self._highest, self._gap = 0, 0, 0  # steps of this epoch, and between its last two lines
         self._before = 0  # steps before this epoch
-        self._above: Optional[int] = None  # the epoch that a line named and nothing else
-        self._total = ""  # of the positions below it
+        self.above = EpochAbove()
         self._batches: list[Counter] = []  # the last epoch, and the batch without a total beside it
         self._moved = False
 
@@ -249,19 +289,6 @@ class StepsOfEpochs:
             self._moved = True
             self.step(*before)
         return self._moved
-
-    def above(self, epoch: Optional[Counter], alone: bool) -> None:
-        """A line named an epoch. `alone`: nothing else is in it."""
-        if epoch is not None and alone:
-            self._above = epoch.count
-
-    def below(self, text: str) -> list[Counter]:
-        """The epoch above, and the position in it that a line begins or ends with. One of another total counts otherwise."""
-        match = _AT_BEGIN.match(text) or (_AT_END.match(text, text.rfind("[")) if text.endswith("]") else None)
-        if match is None or self._above is None or match[2] != (self._total or match[2]):
-            return []
-        self._total = match[2]
-        return [Counter("epoch", str(self._above)), Counter("batch", match[1], match[2], match.start(1))]
 
     def step(self, epoch: Counter, step: Counter) -> int:
         """The step over all epochs."""

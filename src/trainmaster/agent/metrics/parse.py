@@ -348,6 +348,7 @@ class Parser:
         said = counters(body) or (self._steps.below_epoch(body) if valued else [])
         before = self._headings.before if body.startswith(("*", *_MEANS_BEFORE)) else ""
         word = self._headings.before = "" if parted else head(body) or before
+        word = word or ("eval" if valued and not said and self._steps.evaluates(body) else "")
         valued = valued or (bool(word) and any(pair.stands_alone for pair in given))
         if said and not valued and (_LOADING.search(body[:200]) or (not given and _STAGE.match(body)) or _mentions(body, said)):
             return None
