@@ -165,3 +165,13 @@ def test_a_dash_stands_between_a_name_and_its_value_in_a_bar() -> None:
         (None, {"dice_loss": 0.7323, "iou_score": 0.1675}), (None, {"valid_dice_loss": 7.2e-05, "valid_iou_score": 0.0}),
     ]  # fmt: skip
     assert read("train: 50%|###| 3/6 [00:08<00:00,  1.38s/it, 3 - 5 left, loss - best, loss of - 3]") == []
+
+
+def test_a_bar_inside_another_does_not_change_what_the_outer_one_means() -> None:
+    """UNet: from the first validation of an epoch on, each value had the step before its own."""
+    outer, inner = "Epoch 1/8:  38%|███▊ | {}/90 [00:09<00:17,  6.33img/s{}]", "Validation round:  5%|▌ | {}/20 [00:01<00:32,  1.71s/batch]"
+    lines = [outer.format(0, "")]
+    for step in range(1, 7):
+        lines += [outer.format(step - 1, f", loss={step / 8}"), outer.format(step, f", loss={step / 8}")]
+        lines += [inner.format(at) for at in (0, 9, 20)] if step % 2 == 0 else []
+    assert dict(read(*lines)) == {step: {"loss": step / 8} for step in range(1, 7)}

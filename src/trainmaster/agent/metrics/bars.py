@@ -127,6 +127,8 @@ class Positions:
 
     def _of(self, bar: Bar, values: Dict[str, float]) -> Optional[int]:
         shown = repr(values)
+        if not values and self._values not in ("", "{}") and bar.total != self._total and self._at < self._total:
+            return bar.at  # of a loop inside, such as a validation: the bar of the training goes on below it
         if bar.total != self._total or bar.at < self._at:
             self._total, self._begun = bar.total, bar.at
             self._sets.begin()
