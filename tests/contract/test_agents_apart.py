@@ -28,6 +28,7 @@ from trainmaster.agent.transport.remote_store import Absent, Denied
 from trainmaster.blobs.code import object_name, store_tree, tree_name
 from trainmaster.home import Home
 from trainmaster.model import events as ev
+from trainmaster.model.commands import AgentReport
 from trainmaster.model.ids import AgentKey
 from trainmaster.model.job import Action, Outcome, State, Verdict
 from trainmaster.model.nodes import Allocation, NodeShare
@@ -150,7 +151,19 @@ def test_one_file_that_is_not_wanted_keeps_no_other(api: Api, tmp_path: Path) ->
     os.symlink("/etc/hostname", tmp_path / "a/rank1.log")
     os.mkfifo(tmp_path / "a/rank2.log")
     assert made.finish(10.0)
+    assert made.trouble.startswith("not copied to the server: ")
     assert sorted(os.listdir(api.home.attempt("far-1", 1, 0))) == ["apart", "exit.json", "rank0.log"]
+
+
+def test_output_that_is_not_copied_is_told(api: Api, tmp_path: Path) -> None:
+    """It stood in the agent's own log alone, on a node where nobody looks."""
+    node, key = tmp_path / "node", f"{placed(api)}.1/n0"
+    code = f"touch ../rank{'0' * 200}.log; echo done"
+    with agent(node / "a", code, **far(api, node, key)) as it:
+        it.ended()
+    told = [row.command.report for row in api.services.inbox.drain(0, 1000) if isinstance(row.command, AgentReport)]
+    warned = [one["text"] for one in told if one["kind"] == "warned" and one["topic"] == "copies"]
+    assert warned[-1].startswith(f"not copied to the server: rank{'0' * 50}"), told
 
 
 def test_a_record_of_an_end_that_is_too_long_ends_the_copies(api: Api, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ class Attempt:
         if self._output.copies is not None:
             self._output.copies.record = self._end.environment or ""
             self._output.copies.finish(_COPIES_S)
+            self._output.tell_copies()
         told = {name: value for name, value in ended.items() if name not in ("kind", "n")}
         self._outbox.report("ended", **{**told, "staged": [], "kept": [], "run": [], "not_kept": [], "warned": []})
         self._sync.finish()

@@ -86,6 +86,7 @@ class ProgramOutput:
     def _pass_on(self) -> None:
         """Pass on what was read. If output cannot be read, warn: the training continues, but its steps are unknown."""
         self._outbox.warn("unread output", next((output.trouble for output in self.outputs if output.trouble), ""))
+        self.tell_copies()
         if self._directory.has_flag(FLAG_LOST):
             self._outbox.warn(MESSAGES_LOST, _LOST)
         self._outbox.persist_points(dict(output.sdk_read() for output in self.outputs))
@@ -95,6 +96,11 @@ class ProgramOutput:
                 if output.rank.role is None or message.get("t") == "a":  # only ranks write checkpoints
                     self._store_worker.message(output.rank.number, message)
             output.messages.clear()
+
+    def tell_copies(self) -> None:
+        """Warn if output is not copied to the server, where people read it."""
+        if self.copies is not None:
+            self._outbox.warn("copies", self.copies.trouble)
 
     def _read_tracker(self) -> None:
         """Take metrics that the script logged with a tracker's API; these replace metrics parsed from its output."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import os
 import stat
-import sys
 import threading
 import time
 from urllib.parse import quote, urlsplit
@@ -19,7 +18,7 @@ from trainmaster.wire.names import COPY_WHOLE_BYTES, EXIT, is_copied
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Set, Tuple
+    from typing import Dict, List, Optional, Tuple
 
     from trainmaster.wire.launch import Launch
 
@@ -39,11 +38,12 @@ class FileCopies:
     def __init__(self, launch: Launch, directory: str) -> None:
         self._launch, self._directory = launch, directory
         self._sent: Dict[str, Tuple[int, bytes]] = {}  # name -> (offset, the bytes before it)
-        self._refused: Set[str] = set()
+        self._refused: Dict[str, str] = {}  # files that are not copied -> why
         self._connection: Optional[http.client.HTTPConnection] = None
         self._turns = threading.Lock()
         self._closing = threading.Event()
-        self._unwanted = self._failing = False
+        self._unwanted = False
+        self.trouble = ""  # of the last turn
         self.record = ""  # the name of the environment record, once there is one
 
     def start(self) -> None:
@@ -56,6 +56,7 @@ class FileCopies:
         until_s = time.monotonic() + patience_s
         while not self._turn(ends=True):
             if time.monotonic() >= until_s or self._unwanted:
+                self.trouble = "" if self._unwanted else self.trouble.replace("it is tried again", "its end is missing there")
                 return False
             time.sleep(min(_EVERY_S, max(0.0, until_s - time.monotonic())))
         return True
@@ -68,15 +69,19 @@ class FileCopies:
     def _turn(self, ends: bool = False) -> bool:
         """Send what is new; whether all of it arrived."""
         with self._turns:
+            unread: List[str] = []
             try:
                 for name, path in self._files(ends):
-                    self._send_new(name, path)
-                self._failing = False
+                    try:
+                        self._send_new(name, path)
+                    except PermissionError as error:
+                        unread.append(f"{name[:100]}: {error}")
+                refused = [f"{name[:100]}: {why}" for name, why in self._refused.items()]
+                told = [*refused, *unread][:1]
+                self.trouble = f"not copied to the server: {told[0]}" if told else ""
                 return True
             except (OSError, http.client.HTTPException, ValueError) as error:
-                if not self._failing:  # once, because the agent's own words are copied, too
-                    sys.stderr.write(f"its files cannot be copied to the server: {type(error).__name__}: {error}\n")
-                self._failing = True
+                self.trouble = f"its output cannot be copied to the server: {type(error).__name__}: {error}; it is tried again"
                 self._drop()
                 return False
 
@@ -95,7 +100,7 @@ class FileCopies:
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 return None  # the program has put something else in its place
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except (FileNotFoundError, PermissionError):
+        except FileNotFoundError:
             return None
         try:
             offset, end = self._sent.get(name, (0, b""))
@@ -126,8 +131,7 @@ class FileCopies:
 
     def _pass_over(self, name: str, why: str) -> None:
         """This file is not copied. That it is not is no reason to keep the others."""
-        self._refused.add(name)
-        sys.stderr.write(f"{name[:100]} is not copied to the server: {why}\n")
+        self._refused[name] = why
 
     def _send(self, name: str, at: int, piece: bytes) -> Optional[int]:
         """Send a piece; returns where the next one begins, which the server says. None if it refuses the file."""

@@ -16,7 +16,7 @@ unversioned = APIRouter(tags=["server"])
 class Me(described.Described):
     """The sender of the request."""
 
-    name: str = Field(description="the member to whom use is charged")
+    name: str = Field(description="the member that is charged")
     role: str = Field(description="member or admin")
 
 
